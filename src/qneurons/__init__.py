@@ -1,0 +1,1 @@
+"""Stochastic activations built on Jackson's q-derivative, as drop-in PyTorch modules."""
