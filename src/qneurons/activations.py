@@ -1,0 +1,389 @@
+"""The one table of activations: modules, kernels, figures, pages and tests read it."""
+
+import difflib
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from qneurons import differences as d
+
+
+@dataclass(frozen=True)
+class Activation:
+    r"""One row of the table: an elementwise f and what its q-activation needs.
+
+    Every function takes the row's ``parameters`` as keywords after its tensors.
+
+    Args:
+        name: the row's key, as in ``"elu"``.
+        f: the activation.
+        derivative: f', differentiable by autograd and accurate in the tails; the right derivative
+            at a kink.
+        difference: ``difference(x, delta, with_slope)`` returns g(x, δ) = (f(x + δx) - f(x)) / δ
+            and, if asked, its slope dg/dx (else None), for δ ≠ 0, in a form that does not cancel.
+            None means the generic path, which is right where f is smooth.
+        parameters: the values of f's parameters.
+        positive: which of them must be positive; the others are any finite number.
+        kinks: the points where f' jumps, as a function of the parameters.
+        module: the PyTorch module that is this activation.
+        functions: the PyTorch functions that are.
+        options: attributes of ``module`` and keywords of ``functions`` that have these values when
+            they mean this row.
+        title: the name as it stands in the name of the module class, as in ``QELU``.
+    """
+
+    name: str
+    f: Callable[..., Tensor]
+    derivative: Callable[..., Tensor]
+    difference: Callable[..., d.ValueAndSlope] | None = None
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    positive: tuple[str, ...] = ()
+    kinks: Callable[..., tuple[float, ...]] = lambda **_: ()
+    module: type[nn.Module] | None = None
+    functions: tuple[Callable[..., Any], ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    title: str = ""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.f(x, **self.parameters)
+
+    def __repr__(self) -> str:
+        return ", ".join([self.name, *(f"{k}={v:g}" for k, v in self.parameters.items())])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By name or by the user's own callable: the formulas may be lambdas.
+        known = _TABLE.get(self.name)
+        source = self.name if known is not None and known.f is self.f else self.f
+        return _restore, (source, dict(self.parameters))
+
+    def with_parameters(self, **parameters: float) -> "Activation":
+        """Returns the same row with other values of its parameters."""
+        for name, value in parameters.items():
+            if name not in self.parameters:
+                known = ", ".join(self.parameters) or "none"
+                raise TypeError(f"{self.name} has no parameter {name!r}; its parameters: {known}")
+            if name in self.positive and not 0 < value < math.inf:
+                raise ValueError(f"{self.name}: {name} must be positive and finite, got {value!r}")
+            if not math.isfinite(value):
+                raise ValueError(f"{self.name}: {name} must be finite, got {value!r}")
+        return replace(self, parameters={**self.parameters, **parameters}) if parameters else self
+
+
+def _below_zero(x: Tensor, inside: Tensor) -> Tensor:
+    """The slope of an activation that is the identity from zero on."""
+    return torch.where(x < 0, inside, torch.ones((), dtype=x.dtype, device=x.device))
+
+
+def _at_zero(**_: float) -> tuple[float, ...]:
+    return (0.0,)
+
+
+_ROWS = [
+    Activation(
+        "sigmoid",
+        torch.sigmoid,
+        d.sigmoid_derivative,
+        d.q_sigmoid,
+        module=nn.Sigmoid,
+        functions=(torch.sigmoid, F.sigmoid, torch.special.expit, Tensor.sigmoid),
+    ),
+    Activation(
+        "tanh",
+        torch.tanh,
+        d.tanh_derivative,
+        d.q_tanh,
+        module=nn.Tanh,
+        functions=(torch.tanh, F.tanh, Tensor.tanh),
+    ),
+    Activation(
+        "relu",
+        torch.relu,
+        lambda x: (x >= 0).to(x.dtype),
+        d.q_relu,
+        kinks=_at_zero,
+        module=nn.ReLU,
+        functions=(torch.relu, F.relu, F.relu_, Tensor.relu),
+    ),
+    Activation(
+        "leaky_relu",
+        F.leaky_relu,
+        lambda x, negative_slope: _below_zero(x, torch.full_like(x, negative_slope)),
+        d.q_leaky_relu,
+        parameters={"negative_slope": 0.01},
+        kinks=_at_zero,
+        module=nn.LeakyReLU,
+        functions=(F.leaky_relu, F.leaky_relu_),
+    ),
+    Activation(
+        "elu",
+        F.elu,
+        lambda x, alpha: _below_zero(x, alpha * torch.exp(x.clamp(max=0))),
+        d.q_elu,
+        parameters={"alpha": 1.0},
+        kinks=lambda alpha: () if alpha == 1 else (0.0,),
+        module=nn.ELU,
+        functions=(F.elu, F.elu_),
+    ),
+    Activation(
+        "selu",
+        F.selu,
+        lambda x: d.SELU_SCALE * _below_zero(x, d.SELU_ALPHA * torch.exp(x.clamp(max=0))),
+        d.q_selu,
+        kinks=_at_zero,
+        module=nn.SELU,
+        functions=(F.selu, F.selu_, torch.selu),
+    ),
+    Activation(
+        "celu",
+        F.celu,
+        lambda x, alpha: torch.exp(x.clamp(max=0) / alpha),
+        d.q_celu,
+        parameters={"alpha": 1.0},
+        positive=("alpha",),
+        module=nn.CELU,
+        functions=(F.celu, F.celu_, torch.celu),
+    ),
+    Activation(
+        "softplus",
+        d.softplus,
+        d.softplus_derivative,
+        d.q_softplus,
+        parameters={"beta": 1.0},
+        positive=("beta",),
+        module=nn.Softplus,
+        functions=(F.softplus,),
+        options={"threshold": 20.0},
+    ),
+    Activation(
+        "silu",
+        F.silu,
+        d.silu_derivative,
+        d.q_silu,
+        module=nn.SiLU,
+        functions=(F.silu,),
+    ),
+    Activation(
+        "gelu",
+        d.gelu,
+        d.gelu_derivative,
+        d.q_gelu,
+        module=nn.GELU,
+        functions=(F.gelu,),
+        options={"approximate": "none"},
+    ),
+    Activation(
+        "gelu_tanh",
+        d.gelu_tanh,
+        d.gelu_tanh_derivative,
+        d.q_gelu_tanh,
+        module=nn.GELU,
+        functions=(F.gelu,),
+        options={"approximate": "tanh"},
+        title="GELUTanh",
+    ),
+    Activation(
+        "mish",
+        d.mish,
+        d.mish_derivative,
+        d.q_mish,
+        module=nn.Mish,
+        functions=(F.mish,),
+    ),
+    Activation(
+        "hardtanh",
+        F.hardtanh,
+        lambda x, min_val, max_val: ((x >= min_val) & (x < max_val)).to(x.dtype),
+        d.q_hardtanh,
+        parameters={"min_val": -1.0, "max_val": 1.0},
+        kinks=lambda min_val, max_val: (min_val, max_val),
+        module=nn.Hardtanh,
+        functions=(F.hardtanh, F.hardtanh_),
+    ),
+    Activation(
+        "relu6",
+        F.relu6,
+        lambda x: ((x >= 0) & (x < 6)).to(x.dtype),
+        d.q_relu6,
+        kinks=lambda: (0.0, 6.0),
+        module=nn.ReLU6,
+        functions=(F.relu6,),
+    ),
+    Activation(
+        "hardswish",
+        F.hardswish,
+        d.hardswish_derivative,
+        d.q_hardswish,
+        kinks=lambda: (-3.0, 3.0),
+        module=nn.Hardswish,
+        functions=(F.hardswish,),
+    ),
+    Activation(
+        "softsign",
+        F.softsign,
+        d.softsign_derivative,
+        d.q_softsign,
+        module=nn.Softsign,
+        functions=(F.softsign,),
+    ),
+    Activation(
+        "sin",
+        torch.sin,
+        torch.cos,
+        d.q_sin,
+        functions=(torch.sin, Tensor.sin),
+        title="Sin",
+    ),
+    Activation(
+        "identity",
+        torch.clone,
+        torch.ones_like,
+        d.q_identity,
+        module=nn.Identity,
+    ),
+]
+_TABLE = {row.name: row for row in _ROWS}
+
+
+def rows() -> Iterator[Activation]:
+    """Iterates over the rows of the table, the registered ones last."""
+    return iter(_TABLE.values())
+
+
+def resolve(activation: "ActivationLike", **parameters: float) -> Activation:
+    """Finds the row of an activation.
+
+    Args:
+        activation: a row; a name, ``"elu"``; a function, ``F.elu``; a module, ``nn.ELU(0.5)``, with
+            its own parameters; a ``functools.partial`` of a function; or any other elementwise
+            callable, which becomes a row of its own without closed forms.
+        parameters: values that replace those of the row.
+
+    Example:
+        >>> resolve(nn.ELU(alpha=0.5))
+        elu, alpha=0.5
+        >>> resolve(functools.partial(F.gelu, approximate="tanh"))
+        gelu_tanh
+    """
+    return _find(activation).with_parameters(**parameters)
+
+
+def _find(activation: "ActivationLike") -> Activation:
+    if isinstance(activation, Activation):
+        return activation
+    if isinstance(activation, str):
+        return _by_name(activation)
+    if isinstance(activation, nn.Module):
+        return from_module(activation) or _from_callable(activation)
+    if isinstance(activation, functools.partial):
+        return _from_partial(activation) or _from_callable(activation)
+    if isinstance(activation, type) or not callable(activation):
+        raise TypeError(
+            f"an activation is a name, a function, a module or a callable, got {activation!r}; "
+            'for example "elu", F.elu or nn.ELU(alpha=0.5)'
+        )
+    return from_function(activation, {}) or _from_callable(activation)
+
+
+def _restore(activation: "ActivationLike", parameters: dict[str, float]) -> Activation:
+    return resolve(activation, **parameters)
+
+
+def _by_name(name: str) -> Activation:
+    if name not in _TABLE:
+        near = difflib.get_close_matches(name.lower(), _TABLE, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"unknown activation {name!r}{hint} The known ones: {', '.join(_TABLE)}")
+    return _TABLE[name]
+
+
+def from_module(module: nn.Module) -> Activation | None:
+    """The row of a PyTorch activation module, with the module's own parameters."""
+    # Not isinstance: ReLU6 is a Hardtanh, and a user's subclass may compute something else.
+    for row in _TABLE.values():
+        if type(module) is row.module and all(
+            getattr(module, name) == value for name, value in row.options.items()
+        ):
+            return row.with_parameters(**{name: getattr(module, name) for name in row.parameters})
+    return None
+
+
+def from_function(function: Callable[..., Any], keywords: Mapping[str, Any]) -> Activation | None:
+    """The row of a PyTorch function called with ``keywords``."""
+    for row in _TABLE.values():
+        if any(function is known for known in row.functions) and all(
+            keywords.get(name, value) == value for name, value in row.options.items()
+        ):
+            ignored = {"inplace", *row.options}
+            return row.with_parameters(**{k: v for k, v in keywords.items() if k not in ignored})
+    return None
+
+
+def _from_partial(partial: "functools.partial[Tensor]") -> Activation | None:
+    return None if partial.args else from_function(partial.func, partial.keywords)
+
+
+def _from_callable(f: Callable[..., Tensor]) -> Activation:
+    def derivative(x: Tensor, **parameters: float) -> Tensor:
+        return torch.func.grad(lambda y: f(y, **parameters).sum())(x)
+
+    name = getattr(f, "__name__", type(f).__name__)
+    return Activation(name, f, derivative)
+
+
+def register(
+    name: str,
+    f: Callable[..., Tensor],
+    *,
+    derivative: Callable[..., Tensor] | None = None,
+    difference: Callable[..., d.ValueAndSlope] | None = None,
+    parameters: Mapping[str, float] | None = None,
+    positive: tuple[str, ...] = (),
+    kinks: Callable[..., tuple[float, ...]] = lambda **_: (),
+    module: type[nn.Module] | None = None,
+    functions: tuple[Callable[..., Any], ...] = (),
+) -> Activation:
+    r"""Adds a row to the table; see :class:`Activation` for the arguments.
+
+    Without ``derivative`` autograd supplies it; without ``difference`` the q-activation takes the
+    generic path, which is right where f is smooth.
+
+    Example:
+        >>> row = register("squareplus", lambda x: (x + (x * x + 4).sqrt()) / 2)
+        >>> resolve("squareplus") is row
+        True
+        >>> unregister("squareplus")
+    """
+    if not name.isidentifier():
+        raise ValueError(f"the name of an activation is an identifier, got {name!r}")
+    if name in _TABLE:
+        raise ValueError(f"activation {name!r} is registered already; choose another name")
+    generic = _from_callable(f)
+    row = replace(
+        generic,
+        name=name,
+        derivative=derivative or generic.derivative,
+        difference=difference,
+        parameters=dict(parameters or {}),
+        positive=positive,
+        kinks=kinks,
+        module=module,
+        functions=functions,
+    )
+    _TABLE[name] = row
+    return row
+
+
+def unregister(name: str) -> None:
+    """Takes a registered row out of the table again."""
+    if _by_name(name) in _ROWS:
+        raise ValueError(f"{name!r} is one of the table's own rows and stays")
+    del _TABLE[name]
+
+
+ActivationLike = Activation | str | Callable[..., Tensor]

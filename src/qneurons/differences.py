@@ -1,0 +1,432 @@
+"""g(x, δ) = (f(x + δx) - f(x)) / δ and its slope dg/dx, in forms that do not cancel.
+
+Notation: q = 1 + δ, b = qx, h = b - x = δx. For δ ≥ -1 both points lie on one side of zero: ``far``
+is the one farther from zero and ``near`` = cx the other, c = 1 + min(δ, 0). Four facts carry every
+form:
+
+* The change of f from x to b is written without the subtraction, mostly through expm1(-|h|).
+* For δ ≥ -1, g = (f(far) - f(near)) / |δ| and dg = f'(far) + c (f'(far) - f'(near)) / |δ|, in which
+  no small result hides behind large terms.
+* For δ < -1 the terms of the plain quotient add up (when f(0) = 0) and it is good as it stands.
+* b is x(1 + δ): x + h loses everything near δ = -1, and serves only in an exponent.
+
+Every function of a row takes tensors of one floating dtype and one shape, with δ ≠ 0, whether the
+slope is wanted, and the row's parameters. Autograd never differentiates them, so a branch that
+``where`` discards may overflow. The plain activations and derivatives among them it may.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qneurons.quadrature import GAUSS_LEGENDRE
+
+Function = Callable[[Tensor], Tensor]
+ValueAndSlope = tuple[Tensor, Tensor | None]
+
+
+class Span(NamedTuple):
+    """The interval between |x| and |x||1 + δ| for δ ≥ -1, its length |δx|, |δ| and c."""
+
+    near: Tensor
+    far: Tensor
+    gap: Tensor
+    size: Tensor
+    c: Tensor
+
+    @classmethod
+    def of(cls, x: Tensor, delta: Tensor) -> "Span":
+        z, c, size = x.abs(), 1 + delta.clamp(max=0), delta.abs()
+        return cls(z * c, z * (1 + delta.clamp(min=0)), z * size, size, c)
+
+
+def _across(x: Tensor, delta: Tensor, f: Function, beside: Tensor) -> Tensor:
+    """g: the plain quotient where zero lies between the points, ``beside`` elsewhere."""
+    return torch.where(delta < -1, (f(x * (1 + delta)) - f(x)) / delta, beside)
+
+
+def _slope_across(x: Tensor, delta: Tensor, derivative: Function, beside: Tensor) -> Tensor:
+    q = 1 + delta
+    return torch.where(delta < -1, (q * derivative(x * q) - derivative(x)) / delta, beside)
+
+
+def _slope_of(value_and_slope: ValueAndSlope) -> Tensor:
+    slope = value_and_slope[1]
+    assert slope is not None
+    return slope
+
+
+# --- piecewise linear -----------------------------------------------------------------------------
+
+
+def q_identity(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    return x.clone(), torch.ones_like(x) if with_slope else None
+
+
+def q_relu(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    crossing, negative, q = delta < -1, x < 0, 1 + delta
+    value = torch.where(crossing, torch.where(negative, x * q, -x) / delta, x.clamp(min=0))
+    if not with_slope:
+        return value, None
+    slope = torch.where(crossing, torch.where(negative, q, -1) / delta, (~negative).to(x.dtype))
+    return value, slope
+
+
+def q_leaky_relu(
+    x: Tensor, delta: Tensor, with_slope: bool, negative_slope: float
+) -> ValueAndSlope:
+    value, slope = q_relu(x, delta, with_slope)
+    value = negative_slope * x + (1 - negative_slope) * value
+    return value, None if slope is None else negative_slope + (1 - negative_slope) * slope
+
+
+def _clamp_change(x: Tensor, delta: Tensor, low: float, high: float) -> Tensor:
+    clamped = x.clamp(low, high)
+    change = torch.where(clamped == 0, x * (1 + delta), x * delta + (x - clamped))
+    return torch.minimum(torch.maximum(change, low - clamped), high - clamped)
+
+
+def _inside(x: Tensor, delta: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
+    # Of b it is asked through h and the distance to the kink: b itself may round onto the kink.
+    h = x * delta
+    return (x >= low) & (x < high), (h >= low - x) & (h < high - x)
+
+
+def q_hardtanh(
+    x: Tensor, delta: Tensor, with_slope: bool, min_val: float, max_val: float
+) -> ValueAndSlope:
+    x_inside, b_inside = _inside(x, delta, min_val, max_val)
+    both = x_inside & b_inside
+    value = torch.where(both, x, _clamp_change(x, delta, min_val, max_val) / delta)
+    if not with_slope:
+        return value, None
+    crossing = torch.where(b_inside, 1 + delta, -x_inside.to(x.dtype)) / delta
+    return value, torch.where(both, 1.0, crossing)
+
+
+def q_relu6(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    return q_hardtanh(x, delta, with_slope, 0.0, 6.0)
+
+
+def hardswish(x: Tensor) -> Tensor:
+    return x * ((x + 3) / 6).clamp(0, 1)
+
+
+def hardswish_derivative(x: Tensor) -> Tensor:
+    return torch.where(x < -3, 0.0, torch.where(x < 3, (2 * x + 3) / 6, 1.0))
+
+
+def q_hardswish(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    c, far = 1 + delta.clamp(max=0), x * (1 + delta.clamp(min=0))
+    change = _clamp_change(x, delta, -3.0, 3.0) / 6 / delta
+    value = _across(x, delta, hardswish, x * (((far + 3) / 6).clamp(0, 1) + c * change))
+    if not with_slope:
+        return value, None
+    x_inside, b_inside = _inside(x, delta, -3.0, 3.0)
+    at_x = hardswish_derivative(x)
+    b_above = (x * delta >= 3 - x).to(x.dtype)
+    at_b = torch.where(b_inside, (2 * x * (1 + delta) + 3) / 6, b_above)
+    change = torch.where(x_inside & b_inside, x / 3, (at_b - at_x) / delta)
+    beside = torch.where(delta < 0, at_x, at_b) + c * change
+    return value, _slope_across(x, delta, hardswish_derivative, beside)
+
+
+# --- exponential below zero: elu, selu, celu ------------------------------------------------------
+
+
+def q_elu(x: Tensor, delta: Tensor, with_slope: bool, alpha: float) -> ValueAndSlope:
+    # In place and without ``where``: this row is measured against plain ELU. Below zero elu' is
+    # elu + 1, so that value and slope share the change of expm1(min(y, 0)).
+    h = x * delta
+    positive = x.relu()
+    below = h + positive
+    negative = positive.sub_(x)
+    below.clamp_(max=negative)  # the part of h that lies below zero
+    larger = below.relu().sub_(negative).exp_()  # elu' at max(x, b)
+    exponent = below.abs().neg_()
+    h.sub_(below)
+    sign = below.sign_()
+    change = exponent.expm1().mul_(larger).mul_(sign)  # from b to x
+    value = h.sub_(change, alpha=alpha).div_(delta)
+    if not with_slope:
+        return value, None
+    # Anchored at min(x, b), where elu' is smaller. The weight of the change is the other point over
+    # x, which is 1 or, where b > x, 1 + δ.
+    weight = sign.relu_().mul_(delta).add_(1)
+    slope = exponent.exp_().mul_(larger).addcmul_(weight, change.div_(delta), value=-1)
+    if alpha != 1:
+        slope = alpha * slope + (1 - alpha) * _slope_of(q_relu(x, delta, True))
+    return value, slope
+
+
+SELU_ALPHA = 1.6732632423543772848170429916717
+SELU_SCALE = 1.0507009873554804934193349852946
+
+
+def q_selu(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    value, slope = q_elu(x, delta, with_slope, SELU_ALPHA)
+    return SELU_SCALE * value, None if slope is None else SELU_SCALE * slope
+
+
+def q_celu(x: Tensor, delta: Tensor, with_slope: bool, alpha: float) -> ValueAndSlope:
+    value, slope = q_elu(x / alpha, delta, with_slope, 1.0)
+    return alpha * value, slope
+
+
+# --- sigmoid, tanh, softplus ----------------------------------------------------------------------
+
+
+def sigmoid_derivative(x: Tensor) -> Tensor:
+    return torch.sigmoid(x) * torch.sigmoid(-x)
+
+
+def _sigmoid_change(near: Tensor, far: Tensor, gap: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
+    """How far σ rises and σ' falls over 0 ≤ near ≤ far = near + gap, divided by ``size``."""
+    # Divided before the exponential comes in: the change alone may underflow.
+    rise = torch.expm1(-gap) / -size * torch.sigmoid(-near) * torch.sigmoid(far)
+    return rise, rise * (torch.tanh(near / 2) + torch.tanh(far / 2)) / 2
+
+
+def q_sigmoid(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    z, q = x.abs(), 1 + delta
+    e_near = torch.exp(-z * q.clamp(0, 1))  # 1 when zero lies between the points
+    spread = torch.sigmoid(z) * torch.sigmoid((z * q).abs())
+    value = torch.copysign(torch.expm1(-z * delta.abs()) / delta * e_near * spread, x)
+    if not with_slope:
+        return value, None
+    near, far, gap, size, c = Span.of(x, delta)
+    _, fall = _sigmoid_change(near, far, gap, size)
+    return value, _slope_across(x, delta, sigmoid_derivative, sigmoid_derivative(far) - c * fall)
+
+
+def tanh_derivative(x: Tensor) -> Tensor:
+    return 4 * sigmoid_derivative(2 * x)
+
+
+def q_tanh(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    value, slope = q_sigmoid(2 * x, delta, with_slope)
+    return 2 * value, None if slope is None else 4 * slope
+
+
+def softplus(x: Tensor, beta: float = 1.0) -> Tensor:
+    # torch's default threshold of 20 is an approximation that float64 can see.
+    return F.softplus(x, beta, threshold=80)
+
+
+def softplus_derivative(x: Tensor, beta: float) -> Tensor:
+    return torch.sigmoid(beta * x)
+
+
+def q_softplus(x: Tensor, delta: Tensor, with_slope: bool, beta: float) -> ValueAndSlope:
+    # softplus(y) = relu(y) + log1p(exp(-|y|)), and the second term is even.
+    x = beta * x
+    z, stretch = x.abs(), torch.where(delta < -1, -2 - delta, delta)  # |1 + δ| - 1
+    e_near = torch.exp(-z * (1 + stretch.clamp(max=0)))
+    far = z * (1 + stretch.clamp(min=0))
+    fall = torch.log1p(-torch.expm1(-z * stretch.abs()) * e_near * torch.sigmoid(far))
+    value = (q_relu(x, delta, False)[0] - torch.copysign(fall, stretch) / delta) / beta
+    if not with_slope:
+        return value, None
+    near, far, gap, size, c = Span.of(x, delta)
+    below = torch.sigmoid(-far) - c * _sigmoid_change(near, far, gap, size)[0]
+    beside = torch.where(x < 0, below, 1 - below)
+    return value, _slope_across(x, delta, torch.sigmoid, beside)
+
+
+# --- products y s(y): silu, gelu, mish ------------------------------------------------------------
+
+
+class Factor(NamedTuple):
+    """The factor s of y s(y): s and s' at far, and their changes from near to far over |δ|."""
+
+    value: Tensor
+    slope: Tensor
+    change: Tensor
+    slope_change: Tensor
+
+    def product(self, x: Tensor, c: Tensor) -> Tensor:
+        return x * (self.value + c * self.change)
+
+    def product_slope(self, near: Tensor, far: Tensor, c: Tensor) -> Tensor:
+        at_far = self.value + far * self.slope
+        return at_far + c * self.change + near * (self.slope + c * self.slope_change)
+
+
+def _gated(
+    x: Tensor,
+    delta: Tensor,
+    with_slope: bool,
+    f: Function,
+    derivative: Function,
+    factor: Callable[[Span], Factor],
+) -> ValueAndSlope:
+    """g of f(y) = y s(y) with s(y) + s(-y) = 1: f(y) = y + f(-y), so one side is enough."""
+    span = Span.of(x, delta)
+    s, negative = factor(span), x < 0
+    below = s.product(-x.abs(), span.c)
+    value = _across(x, delta, f, torch.where(negative, below, x + below))
+    if not with_slope:
+        return value, None
+    below = s.product_slope(-span.near, -span.far, span.c)
+    beside = torch.where(negative, below, 1 - below)
+    return value, _slope_across(x, delta, derivative, beside)
+
+
+def _silu_factor(span: Span) -> Factor:
+    near, far, gap, size, _ = span
+    rise, fall = _sigmoid_change(near, far, gap, size)
+    return Factor(torch.sigmoid(-far), sigmoid_derivative(far), -rise, -fall)
+
+
+def silu_derivative(x: Tensor) -> Tensor:
+    return torch.sigmoid(x) * (1 + x * torch.sigmoid(-x))
+
+
+def q_silu(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    return _gated(x, delta, with_slope, F.silu, silu_derivative, _silu_factor)
+
+
+def _normal_tail(z: Tensor) -> Tensor:
+    return 0.5 * torch.erfc(z * math.sqrt(0.5))
+
+
+def _normal_density(z: Tensor) -> Tensor:
+    return torch.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
+
+
+def _gelu_factor(span: Span) -> Factor:
+    near, far, gap, size, _ = span
+    exponent = gap * (near + far) / 2  # density(far) = density(near) exp(-exponent)
+    density = _normal_density(near)
+    mean = torch.zeros_like(near)  # of density(y) / density(near) over [near, far]
+    for node, weight in GAUSS_LEGENDRE:
+        mean += weight * torch.exp(-gap * node * (near + 0.5 * gap * node))
+    tail_near, tail_far = _normal_tail(near), _normal_tail(far)
+    # The subtraction is harmless once the tail has fallen by a factor of e.
+    falls = gap / size * density * mean, (tail_near - tail_far) / size
+    fall = torch.where(exponent < 1, *falls)
+    slope_change = torch.expm1(-exponent) / size * density
+    return Factor(tail_far, _normal_density(far), -fall, slope_change)
+
+
+def gelu(x: Tensor) -> Tensor:
+    return x * _normal_tail(-x)
+
+
+def gelu_derivative(x: Tensor) -> Tensor:
+    return _normal_tail(-x) + x * _normal_density(x)
+
+
+def q_gelu(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    return _gated(x, delta, with_slope, gelu, gelu_derivative, _gelu_factor)
+
+
+GELU_TANH_SCALE = 2 * math.sqrt(2 / math.pi)
+GELU_TANH_CUBIC = 0.044715
+
+
+def _gelu_tanh_argument(y: Tensor) -> tuple[Tensor, Tensor]:
+    """v(y) and v'(y) of gelu_tanh(y) = y σ(v(y))."""
+    square = GELU_TANH_CUBIC * y * y
+    return GELU_TANH_SCALE * y * (1 + square), GELU_TANH_SCALE * (1 + 3 * square)
+
+
+def _gelu_tanh_factor(span: Span) -> Factor:
+    near, far, gap, size, _ = span
+    (v_near, dv_near), (v_far, dv_far) = _gelu_tanh_argument(near), _gelu_tanh_argument(far)
+    cubic = 1 + GELU_TANH_CUBIC * (near * near + near * far + far * far)
+    rise, fall = _sigmoid_change(v_near, v_far, GELU_TANH_SCALE * gap * cubic, size)
+    bell = sigmoid_derivative(v_far)
+    dv_change = 3 * GELU_TANH_SCALE * GELU_TANH_CUBIC * gap / size * (near + far)
+    return Factor(torch.sigmoid(-v_far), dv_far * bell, -rise, dv_change * bell - dv_near * fall)
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(_gelu_tanh_argument(x)[0])
+
+
+def gelu_tanh_derivative(x: Tensor) -> Tensor:
+    v, dv = _gelu_tanh_argument(x)
+    return torch.sigmoid(v) + x * dv * sigmoid_derivative(v)
+
+
+def q_gelu_tanh(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    return _gated(x, delta, with_slope, gelu_tanh, gelu_tanh_derivative, _gelu_tanh_factor)
+
+
+def _mish_gate(x: Tensor) -> Tensor:
+    return torch.tanh(softplus(x))
+
+
+def _mish_gate_derivative(x: Tensor) -> Tensor:
+    return tanh_derivative(softplus(x)) * torch.sigmoid(x)
+
+
+def _mish_factor(x: Tensor, span: Span) -> Factor:
+    # tanh(softplus(y)) is rational in exp(y). With e = exp(-|y|) both signs of y share one form, in
+    # which only ``unit`` differs: 1 below zero, e above.
+    near, far, gap, size, _ = span
+    negative = x < 0
+    e_near, e_far = torch.exp(-near), torch.exp(-far)
+    unit_near, unit_far = torch.where(negative, 1.0, e_near), torch.where(negative, 1.0, e_far)
+    unit = unit_near * unit_far
+    total, product = e_near + e_far + 2 * unit, (1 + e_near) * (1 + e_far)
+    denominator = (1 + e_near).square() + unit_near.square()
+    denominator *= (1 + e_far).square() + unit_far.square()
+    step = torch.copysign(torch.expm1(-gap) / size * e_near, x) / denominator
+    bend = total * (unit.square() - product.square())
+    bend += product * (total.square() - product * unit + 2 * unit.square()) - unit**3
+    w = torch.copysign(far, x)
+    change = 2 * step * total
+    return Factor(_mish_gate(w), _mish_gate_derivative(w), change, 4 * step * bend / denominator)
+
+
+def mish(x: Tensor) -> Tensor:
+    return x * _mish_gate(x)
+
+
+def mish_derivative(x: Tensor) -> Tensor:
+    return _mish_gate(x) + x * _mish_gate_derivative(x)
+
+
+def q_mish(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    span = Span.of(x, delta)
+    factor = _mish_factor(x, span)
+    value = _across(x, delta, mish, factor.product(x, span.c))
+    if not with_slope:
+        return value, None
+    near, far = torch.copysign(span.near, x), torch.copysign(span.far, x)
+    beside = factor.product_slope(near, far, span.c)
+    return value, _slope_across(x, delta, mish_derivative, beside)
+
+
+# --- rational and trigonometric -------------------------------------------------------------------
+
+
+def softsign_derivative(x: Tensor) -> Tensor:
+    return 1 / (1 + x.abs()).square()
+
+
+def q_softsign(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    b = x * (1 + delta)
+    spread = (1 + x.abs()) * (1 + b.abs())
+    value = _across(x, delta, F.softsign, x / spread)
+    if not with_slope:
+        return value, None
+    return value, _slope_across(x, delta, softsign_derivative, (1 - x * b) / spread / spread)
+
+
+def q_sin(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    half = 0.5 * x * delta
+    chord = 2 * torch.sin(half) / delta
+    value = torch.cos(x + half) * chord
+    if not with_slope:
+        return value, None
+    c, far = 1 + delta.clamp(max=0), x * (1 + delta.clamp(min=0))
+    return value, _slope_across(
+        x, delta, torch.cos, torch.cos(far) - c * torch.sin(x + half) * chord
+    )

@@ -1,0 +1,206 @@
+"""q-activations as modules, made from the table, and the conversion of an existing model."""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from qneurons import surgery
+from qneurons.activations import Activation, ActivationLike, resolve, rows
+from qneurons.functional import (
+    check_eval_mode,
+    check_lam,
+    check_phi,
+    check_x,
+    q_limit,
+    q_mean,
+    sample,
+)
+from qneurons.surgery import Selector
+
+logger = logging.getLogger("qneurons")
+
+
+class QActivation(nn.Module):
+    r"""Applies a stochastic q-activation elementwise.
+
+    .. math::
+        g_q(x) = \frac{f(x) - f(qx)}{1 - q}, \qquad
+        q = 1 + \mathrm{sign}(\varepsilon)(\lambda|\varepsilon| + \phi), \quad
+        \varepsilon \sim N(0, 1)
+
+    In training ε is drawn afresh for every element and every call, from torch's own generator, as
+    dropout's mask is. In evaluation the module is deterministic unless ``eval_mode="sample"``. It
+    has no ``state_dict`` keys, so that a checkpoint of the model with plain activations loads.
+
+    Args:
+        activation: f, as a name, a function, a module or any elementwise callable; see
+            :func:`qneurons.activations.resolve`.
+        lam: λ ≥ 0; may be set later, ``module.lam = 0.1``, also under ``torch.compile``.
+        phi: φ ≥ 0, the smallest :math:`|q - 1|`.
+        eval_mode: ``"limit"``, :math:`f'(x)x`; ``"mean"``, :math:`E_q[g_q(x)]`; or ``"sample"``.
+        inplace: accepted for compatibility, and ignored.
+        parameters: values of f's parameters, such as ``alpha=0.5``.
+
+    Shape:
+        - Input: :math:`(*)`, any shape and any floating dtype.
+        - Output: :math:`(*)`, the same.
+
+    Example:
+        >>> m = QActivation("elu", lam=0.1)
+        >>> m(torch.randn(2, 3)).shape
+        torch.Size([2, 3])
+        >>> m.eval()(torch.tensor([-1.0, 1.0]))
+        tensor([-0.3679, 1.0000])
+    """
+
+    def __init__(
+        self,
+        activation: ActivationLike,
+        lam: float = 0.02,
+        phi: float = 1e-3,
+        eval_mode: str = "limit",
+        inplace: bool = False,
+        **parameters: float,
+    ) -> None:
+        super().__init__()
+        self.activation = resolve(activation, **parameters)
+        if isinstance(activation, nn.Module) and self.activation.difference is None:
+            self.f = activation  # so that its own parameters belong to the model
+        self.phi = check_phi(phi)
+        self.eval_mode = check_eval_mode(eval_mode)
+        # λ in a tensor, filled in place: a number would be compiled into the graph. It is not a
+        # buffer, because DDP would broadcast it at every forward.
+        self._lam = torch.zeros(())
+        self.lam = lam
+
+    @property
+    def lam(self) -> float:
+        return self._lam_value
+
+    @lam.setter
+    def lam(self, lam: float) -> None:
+        self._lam_value = float(check_lam(lam))
+        self._lam.fill_(self._lam_value)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training and self.eval_mode == "limit":
+            return q_limit(x, self.activation)
+        if not self.training and self.eval_mode == "mean":
+            return q_mean(x, self.activation, self.lam, self.phi)
+        check_x(x)
+        return sample(x, self.activation, self._lam, self.phi)
+
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "QActivation":
+        super()._apply(fn, recurse)
+        # λ follows the device only: half would round it, and to_empty leave it unset.
+        device = fn(self._lam).device
+        if device != self._lam.device:
+            self._lam = torch.full((), self._lam_value, device=device)
+        return self
+
+    def extra_repr(self) -> str:
+        text = f"lam={self.lam:g}, phi={self.phi:g}, eval_mode={self.eval_mode!r}"
+        if type(self) is QActivation:
+            return f"{self.activation}, {text}"
+        return ", ".join([*repr(self.activation).split(", ")[1:], text])
+
+
+def class_name(row: Activation) -> str:
+    """The name of the module class of a row, as in ``QELU``."""
+    return "Q" + (row.title or (row.module.__name__ if row.module else row.name.title()))
+
+
+def _module_class(row: Activation) -> type[QActivation]:
+    def __init__(
+        self: QActivation,
+        lam: float = 0.02,
+        phi: float = 1e-3,
+        eval_mode: str = "limit",
+        inplace: bool = False,
+        **parameters: float,
+    ) -> None:
+        QActivation.__init__(self, row.name, lam, phi, eval_mode, inplace, **parameters)
+
+    options = "".join(
+        f"\n        {name}: default {value:g}." for name, value in row.parameters.items()
+    )
+    doc = f"""The q-activation of {row.name}.
+
+    Args:
+        lam, phi, eval_mode, inplace: see :class:`QActivation`.{options}
+    """
+    name = class_name(row)
+    members = {"__init__": __init__, "__doc__": doc, "__module__": __name__, "__qualname__": name}
+    return type(name, (QActivation,), members)
+
+
+CLASSES = {row.name: _module_class(row) for row in rows()}
+globals().update({cls.__name__: cls for cls in CLASSES.values()})
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> type[QActivation]: ...  # the classes made from the table
+
+
+def convert(
+    model: nn.Module,
+    lam: float = 0.02,
+    phi: float = 1e-3,
+    eval_mode: str = "limit",
+    *,
+    include: Iterable[Selector] = ("*",),
+    exclude: Iterable[Selector] = (),
+) -> nn.Module:
+    """Replaces the activations of a model by q-activations, in place.
+
+    Replaced are, at any depth, the activation modules of the table, with their own parameters (a
+    module that stands in several places stays one module), and functions of the table that a
+    module keeps as an attribute, as ``nn.TransformerEncoderLayer`` does. ``nn.Identity`` is left
+    alone. What a ``forward`` calls in its code, and what recurrent layers compute inside, cannot be
+    replaced and is named in a warning. Each replacement is logged, at level INFO, to the logger
+    ``"qneurons"``.
+
+    Args:
+        model: the model; it is changed.
+        lam, phi, eval_mode: as in :class:`QActivation`.
+        include, exclude: which activations to replace: patterns for their names in the model, as in
+            ``"features.*"``; rows of the table, as in ``"relu"``; or module classes.
+
+    Returns:
+        the model, or the new module if the model is itself an activation.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2), nn.ELU(alpha=0.5))
+        >>> convert(model, lam=0.1, exclude=["relu"])
+        Sequential(
+          (0): Linear(in_features=4, out_features=3, bias=True)
+          (1): ReLU()
+          (2): Linear(in_features=3, out_features=2, bias=True)
+          (3): QELU(alpha=0.5, lam=0.1, phi=0.001, eval_mode='limit')
+        )
+    """
+    found = surgery.activations(model)
+    chosen = surgery.select(found, include, exclude)
+    unseen = surgery.unseen(model)
+    if not chosen:
+        raise ValueError(surgery.nothing_chosen(found, unseen))
+    device = next((parameter.device for parameter in model.parameters()), None)
+    converted: dict[nn.Module, QActivation] = {}
+    for place in chosen:
+        cls: Any = CLASSES.get(place.row.name) or partial(QActivation, place.row.name)
+        new = cls(lam=lam, phi=phi, eval_mode=eval_mode, **place.row.parameters)
+        new.to(device).train(place.training)
+        if isinstance(place.old, nn.Module):
+            new = converted.setdefault(place.old, new)
+        logger.info("%s: %s becomes %s", place.path or "the model", place.row, new)
+        if place.parent is None:
+            return new
+        surgery.put(place, new)
+    if unseen:
+        warnings.warn(f"not converted, being written in code: {'; '.join(unseen)}", stacklevel=2)
+    return model

@@ -1,0 +1,71 @@
+"""g(x, δ) and its derivatives in x at given δ, in plain torch: what every kernel is tested against.
+
+Everything is computed in float32, or in float64 for float64 input; δ is never 0.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from qneurons.activations import Activation
+from qneurons.quadrature import GAUSS_LEGENDRE
+
+SMALL_STEP = 0.125
+"""Up to this |δx| a mean slope replaces the quotient where no closed form is known."""
+
+
+def compute_dtype(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def difference(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
+    """g = (f(x + δx) - f(x)) / δ; differentiable by autograd only where no closed form is known."""
+    if activation.difference is not None:
+        return activation.difference(x, delta, False, **activation.parameters)[0]
+    small, step = _small_step(x, delta)
+    slope = _mean(lambda y: activation.derivative(y, **activation.parameters), x, step)
+    quotient = (activation(x * (1 + delta)) - activation(x)) / delta
+    return torch.where(small, x * slope, quotient)
+
+
+def difference_and_slope(x: Tensor, delta: Tensor, activation: Activation) -> tuple[Tensor, Tensor]:
+    """g and dg/dx = ((1 + δ) f'(x + δx) - f'(x)) / δ."""
+    if activation.difference is not None:
+        value, slope = activation.difference(x, delta, True, **activation.parameters)
+        assert slope is not None, f"{activation.name}: difference returned no slope"
+        return value, slope
+    return (
+        difference(x, delta, activation),
+        _derivative(lambda y: difference(y, delta, activation))(x),
+    )
+
+
+def curvature(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
+    """d²g/dx² = ((1 + δ)² f''(x + δx) - f''(x)) / δ, itself differentiable by autograd."""
+    second = _derivative(lambda y: activation.derivative(y, **activation.parameters))
+    b = x * (1 + delta)
+    small, step = _small_step(x, delta)
+    smooth = small & (delta >= -1)
+    for kink in activation.kinks(**activation.parameters):
+        smooth = smooth & ((x < kink) == (b < kink))
+    beside = (2 + delta) * second(b) + x * _mean(_derivative(second), x, step)
+    return torch.where(smooth, beside, ((1 + delta).square() * second(b) - second(x)) / delta)
+
+
+def _small_step(x: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+    h = x * delta
+    small = h.abs() <= SMALL_STEP
+    return small, torch.where(small, h, 0)
+
+
+def _mean(function: Callable[[Tensor], Tensor], x: Tensor, step: Tensor) -> Tensor:
+    """The mean of a function over [x, x + step]."""
+    total = torch.zeros_like(x)
+    for node, weight in GAUSS_LEGENDRE:
+        total = total + weight * function(x + node * step)
+    return total
+
+
+def _derivative(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    return torch.func.grad(lambda y: function(y).sum())

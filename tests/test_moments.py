@@ -1,0 +1,476 @@
+"""The law of g_q(x) against closed forms, mpmath, its own integrals and draws."""
+
+import math
+import re
+
+import mpmath as mp
+import pytest
+import torch
+from scipy import special
+
+from qneurons import activations, moments
+from qneurons.moments import atoms, cdf, density, mean, variance
+from qneurons.noise import QLaw, draw_delta
+from qneurons.reference import difference
+
+NAMES = [row.name for row in activations.rows() if row.name != "sin"]
+LAMS = (0.02, 1.0, 5.0)
+X = torch.tensor([-3.05, 0.7, 2.0], dtype=torch.float64)
+
+
+def f64(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def q_variance(lam, phi):
+    return QLaw(f64(lam), f64(phi)).variance.item()
+
+
+def q_fourth_moment(lam, phi):
+    c = math.sqrt(2 / math.pi)
+    return 3 * lam**4 + 8 * c * lam**3 * phi + 6 * (lam * phi) ** 2 + 4 * c * lam * phi**3 + phi**4
+
+
+@pytest.fixture(scope="module")
+def draws():
+    """g_q(x) for 2·10⁵ draws of ε, the same for every activation, sorted along them."""
+    generator = torch.Generator().manual_seed(20)
+    eps = draw_delta((200_000, 1), 1.0, 0.0, dtype=torch.float64, device="cpu", generator=generator)
+
+    def draw(name, x, lam, phi=1e-3):
+        wide, delta = torch.broadcast_tensors(x, torch.copysign(lam * eps.abs() + phi, eps))
+        g = difference(wide, delta, activations.resolve(name))
+        # A constant g is constant to rounding only.
+        for value in atoms(x, name, lam, phi)[0].unbind(-1) if name != "sin" else ():
+            g = torch.where((g - value).abs() <= 1e-12 * (1 + value.abs()), value, g)
+        return g.sort(dim=0).values
+
+    return draw
+
+
+# --- where g turns --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "turn"),
+    [
+        ("tanh", 0.5, -1.488108919),
+        ("tanh", 1.0, -1.458299385),
+        ("tanh", -2.0, -1.384939757),
+        ("tanh", 3.0, -1.323438647),
+        ("sigmoid", 2.0, -1.458299385),
+        ("softsign", 1.5, -1 - 1 / (1 + math.sqrt(5))),
+        ("silu", 1.0, 2.599811909),
+        ("silu", -2.0, 0.3134762328),
+        ("silu", 3.0, -0.2841275175),
+        ("gelu", 1.0, 0.6600876513),
+        ("gelu", 2.0, -0.4095952739),
+        ("gelu", -3.0, -0.6746142578),
+        ("mish", 1.0, 0.8032499078),
+        ("mish", 2.0, -0.356990241),
+        ("mish", 3.0, -0.642902406),
+        ("mish", -2.0, 0.1983636019),
+        ("hardswish", 1.5, 1.0),
+        ("hardswish", -2.0, 0.5),
+    ],
+)
+def test_g_turns_where_it_should(name, x, turn):
+    # The extreme value x f'(b*) ends the law: all of it lies on one side.
+    row = activations.resolve(name)
+    extreme = difference(f64(x), f64(turn), row).item()
+    is_minimum = name in {"tanh", "sigmoid", "softsign"} and x < 0
+    inside, outside = (-1e-9, 1e-9) if not is_minimum else (1e-9, -1e-9)
+    assert cdf(extreme + outside, x, name, 2.0) == pytest.approx(0 if is_minimum else 1, abs=1e-15)
+    assert 0 < cdf(extreme + inside, x, name, 2.0) < 1
+    assert density(extreme + outside, x, name, 2.0) == 0
+    is_kink = name == "hardswish"
+    assert is_kink or density(extreme + inside, x, name, 2.0) > 100
+    # And the piece ends at that δ.
+    law, *_ = moments._law(x, name, 2.0, 1e-3)
+    assert (law.pieces(law.cells()).start - turn).abs().min() < 1e-8
+
+
+@pytest.mark.parametrize(
+    ("name", "bends"),
+    [
+        ("silu", [-2.39935728051547, 2.39935728051547]),
+        ("gelu", [-math.sqrt(2), math.sqrt(2)]),
+        ("gelu_tanh", [-1.41850400879083, 1.41850400879083]),
+        ("mish", [-2.25637639636079, 1.49057117948543]),
+        ("hardswish", [-3.0, 3.0]),
+        ("tanh", [0.0]),
+        ("celu", [0.0]),
+        ("softplus", []),
+        ("identity", []),
+        ("hardtanh", [-1.0, 1.0]),
+    ],
+)
+def test_the_cells_end_at_bends_and_kinks(name, bends):
+    edges, *_ = moments._cells(activations.resolve(name), torch.device("cpu"))
+    assert edges.tolist() == pytest.approx([-math.inf, *bends, math.inf], abs=2e-14)
+
+
+@pytest.mark.parametrize("beta", [1e-3, 100.0, 1e4])
+def test_underflow_far_out_is_not_taken_for_a_straight_line(beta):
+    x = f64(-3.0, 0.2, 4.0) / beta
+    assert (atoms(x, torch.nn.Softplus(beta), 1.0)[1] == 0).all()
+    expected = cdf(0.3, x * beta, "softplus", 1.0)
+    torch.testing.assert_close(cdf(0.3 / beta, x, torch.nn.Softplus(beta), 1.0), expected)
+
+
+# --- density and cdf ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "lam", "y", "expected"),
+    [
+        ("tanh", 1.0, 1.0, 0.50634979, 1.0713716),
+        ("softplus", 1.0, 1.0, 0.75504859, 4.2744341),
+        ("silu", -2.0, 5.0, 0.15991851, 1.7147789),
+        ("sigmoid", 3.0, 5.0, 0.14577397, 1.9212163),
+    ],
+)
+def test_density_spot_values(name, x, lam, y, expected):
+    assert density(y, x, name, lam).item() == pytest.approx(expected, rel=1e-7)
+
+
+def test_density_of_relu_in_closed_form():
+    # x > 0, δ < -1: g = x / |δ|, so p(y) = p_δ(-x / y) x / y².
+    y, x, lam, phi = f64(0.05, 0.3, 0.9, 1.4, 2.0, 2.5), 2.0, 1.5, 1e-3
+    z = (x / y - phi) / lam
+    expected = torch.exp(-z * z / 2) / (lam * math.sqrt(2 * math.pi)) * x / y**2
+    expected = torch.where(y < x, expected, 0.0)
+    torch.testing.assert_close(density(y, x, "relu", lam, phi), expected, rtol=1e-12, atol=0)
+
+
+def test_density_next_to_delta_zero_does_not_cancel():
+    # dg/dδ at δ = 0 is x² f''(x) / 2, and the density of δ is at its peak.
+    x, lam = 1.0, 1e-9
+    y = difference(f64(x), f64(1e-10), activations.resolve("tanh")).item()
+    slope = -math.tanh(x) / math.cosh(x) ** 2
+    value = density(y, x, "tanh", lam, phi=0.0).item() * abs(slope) * lam * math.sqrt(2 * math.pi)
+    assert 0.9 < value <= 1 + 1e-9
+
+
+def test_the_hole():
+    # Around x f'(x) nothing is reached with |δ| < φ.
+    x, phi = f64(-1.5, 1.0), 0.2
+    limit = x * activations.resolve("softplus").derivative(x, beta=1.0)
+    assert (density(limit, x, "softplus", 1.0, phi) == 0).all()
+    torch.testing.assert_close(cdf(limit, x, "softplus", 1.0, phi), f64(0.5, 0.5))
+    assert (density(limit, x, "softplus", 1.0, phi=0.0) > 0).all()
+
+
+@pytest.mark.parametrize("lam", LAMS)
+@pytest.mark.parametrize("name", NAMES)
+def test_cdf_is_the_integral_of_the_density_and_the_atoms(name, lam):
+    phi = {0.02: 1e-3, 1.0: 0.3, 5.0: 0.0}[lam]
+    x = X[:, None]
+    law, *_ = moments._law(X, name, lam, phi)
+    z = f64(-12, -5, -3, -1.5, -0.5, -0.0, 0.0, 0.5, 1.5, 3, 5, 12)
+    spread = torch.copysign(lam * z.abs() + phi, z).expand(len(x), -1)
+    y = law.g(torch.cat([law.pieces(law.cells()).start, spread], -1)).sort(dim=-1).values
+    # Between neighbours by the tanh-sinh rule, which forgives singular ends.
+    t = torch.linspace(-3.2, 3.2, 25, dtype=torch.float64)
+    u = torch.sigmoid(math.pi * torch.sinh(t))
+    weight = math.pi * torch.cosh(t) * u * (1 - u) * (t[1] - t[0])
+    low, high = y[:, :-1, None], y[:, 1:, None]
+    node = low + (high - low) * u
+    # Gaps of rounding size are the constant parts.
+    value = torch.where(high - low > 1e-12, density(node, x[..., None], name, lam, phi), 0.0)
+    pieces = (value * weight * (high - low)).sum(-1)
+    values, masses = atoms(x, name, lam, phi)
+    torch.testing.assert_close(
+        pieces.sum(-1, keepdim=True) + masses.sum(-1), torch.ones_like(x), rtol=0, atol=1e-6
+    )
+    jumps = torch.where(values <= y[..., None], masses, 0.0).sum(-1)
+    torch.testing.assert_close(
+        (cdf(y, x, name, lam, phi) - jumps).diff(), pieces, rtol=0, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("lam", LAMS)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_law_agrees_with_draws(name, lam, draws):
+    g = draws(name, X, lam)
+    count = len(g)
+    y = g[:: count // 150]
+    empirical = torch.searchsorted(g.T.contiguous(), y.T.contiguous(), right=True).T / count
+    distance = (cdf(y, X, name, lam) - empirical).abs().max()
+    assert distance * math.sqrt(count) < 1.95  # Kolmogorov's law is beyond with probability 1e-3
+    values, masses = atoms(X, name, lam)
+    frequency = (g[..., None] == values).double().mean(0)
+    exists = masses > 0
+    deviation = 4.5 * (masses * (1 - masses)).clamp(min=0).sqrt() / math.sqrt(count)
+    assert ((frequency - masses).abs() <= deviation + 1e-12)[exists].all()
+    assert (exists[..., 0] | ((g.diff(dim=0) == 0).double().mean(0) < 1e-3)).all()
+    deviation = variance(X, name, lam).sqrt()
+    assert ((g.mean(0) - mean(X, name, lam)).abs() <= 4.5 * deviation / count**0.5 + 1e-12).all()
+    torch.testing.assert_close(g.std(0), deviation, rtol=0.02, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["softplus", "silu", "gelu", "gelu_tanh"])
+def test_reflection_shifts_the_law(name):
+    x, y = f64(0.3, 1.0, 2.5), torch.linspace(-1, 1, 41, dtype=torch.float64)[:, None]
+    torch.testing.assert_close(cdf(x + y, x, name, 1.0), cdf(y, -x, name, 1.0))
+    torch.testing.assert_close(
+        density(x + y, x, name, 1.0), density(y, -x, name, 1.0), rtol=1e-6, atol=1e-9
+    )
+    torch.testing.assert_close(mean(x, name, 1.0) - mean(-x, name, 1.0), x, rtol=1e-9, atol=0)
+    torch.testing.assert_close(variance(x, name, 1.0), variance(-x, name, 1.0), rtol=1e-7, atol=0)
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "tanh", "softsign"])
+def test_odd_activations_mirror_the_law(name):
+    x, y = f64(0.3, 1.0, 2.5), torch.linspace(-1, 1, 41, dtype=torch.float64)[:, None]
+    torch.testing.assert_close(cdf(y, x, name, 2.0), 1 - cdf(-y, -x, name, 2.0))
+    torch.testing.assert_close(density(y, x, name, 2.0), density(-y, -x, name, 2.0))
+    torch.testing.assert_close(mean(x, name, 2.0), -mean(-x, name, 2.0))
+    torch.testing.assert_close(variance(x, name, 2.0), variance(-x, name, 2.0))
+
+
+# --- atoms ----------------------------------------------------------------------------------------
+
+
+def normal_cdf(z):
+    return 0.5 * math.erfc(-z / math.sqrt(2))
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "expected"),
+    [
+        ("relu", 2.0, 2.0),
+        ("relu", -2.0, 0.0),
+        ("leaky_relu", 2.0, 2.0),
+        ("leaky_relu", -2.0, -0.02),
+        ("elu", 2.0, 2.0),
+        ("celu", 2.0, 2.0),
+        ("selu", 2.0, 2.1014019747),
+    ],
+)
+def test_one_sided_atoms(name, x, expected):
+    lam, phi = 1.5, 0.1
+    values, masses = atoms(x, name, lam, phi)
+    assert values[0].item() == pytest.approx(expected, rel=1e-10)
+    assert masses.tolist() == pytest.approx([normal_cdf((1 - phi) / lam), 0.0], rel=1e-13)
+
+
+def test_atoms_of_hardtanh():
+    lam, phi = 2.0, 0.1
+
+    def between(low, high):
+        return normal_cdf((high - phi) / lam) - normal_cdf((low + phi) / lam)
+
+    values, masses = atoms(f64(0.5, 3.0, -3.0, 1.0), "hardtanh", lam, phi)
+    assert values[:3, 0].tolist() == [0.5, 0.0, 0.0]
+    assert masses[0].tolist() == pytest.approx([between(-3, 1), 0.0], rel=1e-12)
+    assert masses[1].tolist() == pytest.approx([normal_cdf((2 / 3 - phi) / lam), 0.0], rel=1e-12)
+    assert masses[2].tolist() == pytest.approx([normal_cdf((2 / 3 - phi) / lam), 0.0], rel=1e-12)
+    # On the kink: δ > 0 saturates, and -2 < δ < 0 stays on the slope.
+    assert values[3].tolist() == [0.0, 1.0]
+    assert masses[3].tolist() == pytest.approx([0.5, 0.5 - normal_cdf((-2 + phi) / lam)], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_at_x_zero_the_law_is_one_atom(name):
+    values, masses = atoms(0.0, name, 1.0)
+    assert values.tolist() == [0.0, 0.0]
+    assert masses.tolist() == [1.0, 0.0]
+    assert cdf(f64(-1e-9, 0.0, 1.0), 0.0, name, 1.0).tolist() == [0.0, 1.0, 1.0]
+    assert density(f64(-1.0, 0.0, 1.0), 0.0, name, 1.0).tolist() == [0.0, 0.0, 0.0]
+    assert mean(0.0, name, 1.0) == variance(0.0, name, 1.0) == 0
+
+
+def test_identity_is_all_atom():
+    values, masses = atoms(X, "identity", 5.0)
+    torch.testing.assert_close(values[:, 0], X)
+    assert masses.tolist() == [[1.0, 0.0]] * len(X)
+    assert (density(X, X, "identity", 5.0) == 0).all()
+
+
+def test_parameters_move_the_atoms():
+    x = f64(-2.0, 0.5)
+    assert atoms(x, torch.nn.LeakyReLU(0.3), 1.0)[0][:, 0].tolist() == [-0.6, 0.5]
+    assert atoms(x, torch.nn.ELU(0.5), 1.0)[1][0, 0] == 0
+    narrow, wide = (
+        atoms(x[1], torch.nn.Hardtanh(-limit, limit), 1.0)[1][0] for limit in (0.7, 4.0)
+    )
+    assert narrow < wide
+
+
+# --- mean and variance ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("lam", "phi"), [(0.02, 1e-3), (1.0, 0.0), (5.0, 0.4)])
+def test_powers_as_callables(lam, phi):
+    m2, m4 = q_variance(lam, phi), q_fourth_moment(lam, phi)
+    closed = {"rtol": 1e-9, "atol": 0}
+    torch.testing.assert_close(mean(X, torch.square, lam, phi), 2 * X**2, **closed)
+    torch.testing.assert_close(variance(X, torch.square, lam, phi), X**4 * m2, **closed)
+    torch.testing.assert_close(mean(X, lambda x: x**3, lam, phi), X**3 * (3 + m2), **closed)
+    expected = X**6 * (9 * m2 + m4 - m2**2)
+    torch.testing.assert_close(variance(X, lambda x: x**3, lam, phi), expected, **closed)
+
+
+@pytest.mark.parametrize("f", ["sin", lambda x: x.sin()])
+@pytest.mark.parametrize("lam", [0.02, 0.1, 1.0, 5.0, 9.0])
+def test_mean_of_sin_in_closed_form(f, lam):
+    x = f64(-8.0, -2.0, 0.3, 3.0)
+    root = math.sqrt(math.pi / 2)
+    expected = x.cos() * x.sign() * root * torch.erf(lam * x.abs() / math.sqrt(2)) / lam
+    rms = (variance(x, f, lam, 0.0) + expected**2).sqrt()
+    assert ((mean(x, f, lam, phi=0.0) - expected).abs() <= 1e-9 * rms).all()
+
+
+@pytest.mark.parametrize("lam", LAMS)
+def test_variance_of_sin_against_draws(lam, draws):
+    x = f64(-8.0, 0.3, 3.0)
+    torch.testing.assert_close(
+        draws("sin", x, lam).std(0), variance(x, "sin", lam).sqrt(), rtol=0.02, atol=0
+    )
+
+
+@pytest.mark.parametrize("lam", [0.3, 1.0, 5.0, 9.0])
+def test_relu_in_closed_form(lam):
+    z = 1 / lam
+    pdf, above, below = math.exp(-z * z / 2) / math.sqrt(2 * math.pi), normal_cdf(z), normal_cdf(-z)
+    a = special.exp1(z * z / 2) / (2 * lam * math.sqrt(2 * math.pi))
+    b = (pdf / z - below) / lam**2
+    for sign, first, second in ((1, above + a, above + b), (-1, below - a, below - 2 * a + b)):
+        x = sign * f64(0.01, 2.0)
+        torch.testing.assert_close(mean(x, "relu", lam, 0.0), x * first, rtol=2e-9, atol=0)
+        expected = x**2 * (second - first**2)
+        torch.testing.assert_close(variance(x, "relu", lam, 0.0), expected, rtol=2e-8, atol=0)
+
+
+def test_small_lambda_expansion():
+    x, lam, phi = 1.0, 0.02, 1e-3
+    with mp.workdps(40):
+        d = [float(mp.diff(mp.tanh, x, n)) for n in range(6)]
+    m2, m4 = q_variance(lam, phi), q_fourth_moment(lam, phi)
+    three_terms = x * d[1] + x**3 * d[3] * m2 / 6 + x**5 * d[5] * m4 / 120
+    assert three_terms - mean(x, "tanh", lam, phi).item() == pytest.approx(-2.7e-12, abs=1e-12)
+    assert variance(x, "tanh", lam, phi).item() == pytest.approx((d[2] / 2) ** 2 * m2, rel=2e-2)
+
+
+def test_lambda_zero_leaves_two_values():
+    row = activations.resolve("tanh")
+    low, high = (difference(X, torch.full_like(X, d), row) for d in (-0.5, 0.5))
+    for lam in (0.0, f64(0.0)):
+        torch.testing.assert_close(mean(X, "tanh", lam, 0.5), (low + high) / 2)
+        torch.testing.assert_close(variance(X, "tanh", lam, 0.5), (high - low) ** 2 / 4)
+
+
+def test_fine_scales_are_resolved():
+    x = f64(-0.03, 0.002, 0.05)
+    scaled = mean(100 * x, "softplus", 1.0) / 100
+    torch.testing.assert_close(mean(x, torch.nn.Softplus(100.0), 1.0), scaled, rtol=1e-8, atol=0)
+
+
+# --- shapes, dtypes, bad input --------------------------------------------------------------------
+
+
+def test_everything_broadcasts():
+    y, x, lam = (
+        f64(0.1, 0.2, 0.4).reshape(3, 1, 1),
+        f64(-1.0, 0.0, 2.0, 5.0),
+        f64(0.5, 3.0)[:, None],
+    )
+    for name in ("hardtanh", "gelu"):
+        for function in (density, cdf):
+            table = function(y, x, name, lam)
+            assert table.shape == (3, 2, 4)
+            for i in range(3):
+                for j in range(2):
+                    single = function(y[i].item(), x, name, lam[j].item())
+                    torch.testing.assert_close(table[i, j], single, rtol=1e-12, atol=1e-15)
+        values, masses = atoms(x, name, lam)
+        assert values.shape == masses.shape == (2, 4, 2)
+        torch.testing.assert_close(masses[1], atoms(x, name, 3.0)[1])
+        for function in (mean, variance):
+            table = function(x, name, lam)
+            torch.testing.assert_close(table[0], function(x, name, 0.5), rtol=1e-9, atol=1e-15)
+            torch.testing.assert_close(table[1], function(x, name, 3.0), rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_the_result_has_the_dtype_of_the_input(dtype):
+    x = torch.tensor([0.5, 1.5], dtype=dtype, requires_grad=True)
+    results = [
+        density(0.25, x, "tanh", 1.0),
+        cdf(0.25, x, "tanh", 1.0),
+        mean(x, "tanh", f64(1.0)),
+        variance(x, "tanh", 1.0),
+        *atoms(x, "tanh", 1.0),
+    ]
+    wide = [
+        density(0.25, x.double(), "tanh", 1.0),
+        cdf(0.25, x.double(), "tanh", 1.0),
+        mean(x.double(), "tanh", 1.0),
+        variance(x.double(), "tanh", 1.0),
+        *atoms(x.double(), "tanh", 1.0),
+    ]
+    for result, expected in zip(results, wide, strict=True):
+        assert result.dtype == dtype
+        assert not result.requires_grad
+        assert torch.equal(result, expected.to(dtype))
+
+
+def test_numbers_give_float64_and_tensors_their_common_dtype():
+    assert density(0.5, 1.0, "tanh", 1.0).dtype == torch.float64
+    assert mean(1.0, "tanh", torch.tensor(1.0)).dtype == torch.float64
+    y, x = torch.tensor([0.5], dtype=torch.float16), torch.tensor([1.0])
+    assert cdf(y, x, "tanh", 1.0).dtype == torch.float32
+    assert cdf(y, 1.0, "tanh", 1.0).dtype == torch.float16
+
+
+def test_empty_scalar_and_non_contiguous_input():
+    empty = torch.empty(0, 3)
+    assert density(empty, 1.0, "gelu", 1.0).shape == (0, 3)
+    assert mean(empty, "gelu", 1.0).shape == (0, 3)
+    assert atoms(empty, "gelu", 1.0)[0].shape == (0, 3, 2)
+    x = torch.arange(1.0, 13.0, dtype=torch.float64).reshape(3, 4).T
+    torch.testing.assert_close(mean(x, "gelu", 1.0), mean(x.contiguous(), "gelu", 1.0))
+    assert cdf(0.5, 1.0, "gelu", 1.0).shape == ()
+
+
+def test_nan_and_infinity():
+    nan, inf = math.nan, math.inf
+    for function in (density, cdf):
+        result = function(f64(nan, 0.1, 0.1, 0.1), f64(1.0, nan, inf, -inf), "tanh", 1.0)
+        assert result.isnan().all()
+        result = function(f64(-inf, inf), 1.0, "tanh", 1.0)
+        assert result.tolist() == ([0.0, 1.0] if function is cdf else [0.0, 0.0])
+    assert mean(f64(nan, 1.0), "tanh", 1.0).isnan().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("function", [density, cdf, lambda y, *rest: atoms(*rest)])
+@pytest.mark.parametrize(
+    ("activation", "message"),
+    [
+        (
+            "sin",
+            "no density, cdf or atoms for sin: δ -> g(x, δ) turns without end; use mean and var",
+        ),
+        (torch.exp, "for exp: a callable may bend anywhere; use mean and variance, or draw from"),
+    ],
+)
+def test_laws_that_are_not_known(function, activation, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        function(0.1, 1.0, activation, 1.0)
+
+
+def test_bad_arguments():
+    for lam in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match=f"lam must be finite and positive.* got {lam}"):
+            density(0.1, 1.0, "tanh", lam)
+    for lam in (-1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match=f"lam must be finite and 0 or more; got {lam}"):
+            mean(1.0, "tanh", lam)
+    with pytest.raises(ValueError, match=r"phi must be .* got -0\.1"):
+        variance(1.0, "tanh", 1.0, phi=-0.1)
+    for dtype in (torch.int64, torch.complex64):
+        with pytest.raises(TypeError, match=f"got {dtype}; convert integers with .double()"):
+            cdf(0.1, torch.ones(2, dtype=dtype), "tanh", 1.0)
+    with pytest.raises(ValueError, match="did you mean 'tanh'"):
+        atoms(1.0, "tanhh", 1.0)
