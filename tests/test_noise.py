@@ -113,7 +113,9 @@ class TestLaw:
         hole = torch.tensor([0.7500001, 1.0, 1.2499999], dtype=torch.float64)
         assert (law.log_prob(hole) == -math.inf).all()
         assert (law.cdf(hole) == 0.5).all()
-        assert (law64(0.1, 0.25).cdf(hole) == 0.5).all()  # validation does not forbid it
+        assert (
+            law64(0.1, 0.25, validate_args=True).cdf(hole) == 0.5
+        ).all()  # validation does not forbid it
 
     def test_nan_and_infinity(self):
         law = QLaw(0.1, validate_args=False)
@@ -230,7 +232,7 @@ class TestDistributionInterface:
     )
     def test_bad_parameters_are_named_with_their_rule_and_value(self, lam, phi, name, rule):
         with pytest.raises(ValueError, match=f"Expected parameter {name}") as error:
-            QLaw(lam, phi)
+            QLaw(lam, phi, validate_args=True)
         assert rule in str(error.value)
         received = lam if name == "lam" else phi
         assert str(error.value).endswith(f"found invalid values:\n{received}")
@@ -245,7 +247,7 @@ class TestDistributionInterface:
 
     def test_log_prob_refuses_values_in_the_hole(self):
         with pytest.raises(ValueError, match=r"within the support \(OutsideInterval"):
-            QLaw(0.1, 0.25).log_prob(torch.tensor([0.5, 1.0]))
+            QLaw(0.1, 0.25, validate_args=True).log_prob(torch.tensor([0.5, 1.0]))
 
     def test_shapes_broadcast(self):
         lam, phi = torch.rand(5, 1) + 0.1, torch.tensor([0.0, 0.1, 0.2])

@@ -7,7 +7,7 @@ from qneurons.activations import Activation, register, resolve
 from qneurons.functional import q_activation, q_difference, q_limit, q_mean
 from qneurons.modules import QActivation, convert
 from qneurons.noise import QLaw
-from qneurons.schedules import Annealed, Constant, LambdaScheduler, parse_schedule
+from qneurons.schedules import Annealed, Constant, LambdaScheduler, Schedule, parse_schedule
 
 __version__ = "0.1.0"
 
@@ -22,6 +22,7 @@ __all__ = [
     "LambdaScheduler",
     "QActivation",
     "QLaw",
+    "Schedule",
     "activations",
     "calculus",
     "convert",

@@ -3,15 +3,20 @@
 import difflib
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from qneurons import differences as d
+from qneurons.calculus import elementwise
+
+
+def _nowhere(**_: float) -> tuple[float, ...]:
+    return ()
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class Activation:
     difference: Callable[..., d.ValueAndSlope] | None = None
     parameters: Mapping[str, float] = field(default_factory=dict)
     positive: tuple[str, ...] = ()
-    kinks: Callable[..., tuple[float, ...]] = lambda **_: ()
+    kinks: Callable[..., tuple[float, ...]] = _nowhere
     module: type[nn.Module] | None = None
     functions: tuple[Callable[..., Any], ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -56,11 +61,11 @@ class Activation:
     def __repr__(self) -> str:
         return ", ".join([self.name, *(f"{k}={v:g}" for k, v in self.parameters.items())])
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # By name or by the user's own callable: the formulas may be lambdas.
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         known = _TABLE.get(self.name)
-        source = self.name if known is not None and known.f is self.f else self.f
-        return _restore, (source, dict(self.parameters))
+        if known is not None and replace(known, parameters=self.parameters) == self:
+            return _restore, (self.name, dict(self.parameters))  # the formulas may be lambdas
+        return super().__reduce_ex__(protocol)
 
     def with_parameters(self, **parameters: float) -> "Activation":
         """Returns the same row with other values of its parameters."""
@@ -250,9 +255,9 @@ _ROWS = [
 _TABLE = {row.name: row for row in _ROWS}
 
 
-def rows() -> Iterator[Activation]:
-    """Iterates over the rows of the table, the registered ones last."""
-    return iter(_TABLE.values())
+def rows() -> tuple[Activation, ...]:
+    """The rows of the table, registered ones last."""
+    return tuple(_TABLE.values())
 
 
 def resolve(activation: "ActivationLike", **parameters: float) -> Activation:
@@ -280,25 +285,23 @@ def _find(activation: "ActivationLike") -> Activation:
         return _by_name(activation)
     if isinstance(activation, nn.Module):
         return from_module(activation) or _from_callable(activation)
-    if isinstance(activation, functools.partial):
-        return _from_partial(activation) or _from_callable(activation)
     if isinstance(activation, type) or not callable(activation):
         raise TypeError(
             f"an activation is a name, a function, a module or a callable, got {activation!r}; "
             'for example "elu", F.elu or nn.ELU(alpha=0.5)'
         )
-    return from_function(activation, {}) or _from_callable(activation)
+    return from_function(activation) or _from_callable(activation)
 
 
-def _restore(activation: "ActivationLike", parameters: dict[str, float]) -> Activation:
-    return resolve(activation, **parameters)
+def _restore(name: str, parameters: dict[str, float]) -> Activation:
+    return resolve(name, **parameters)
 
 
 def _by_name(name: str) -> Activation:
     if name not in _TABLE:
         near = difflib.get_close_matches(name.lower(), _TABLE, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"unknown activation {name!r}{hint} The known ones: {', '.join(_TABLE)}")
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ValueError(f"unknown activation {name!r}; {hint}the known ones: {', '.join(_TABLE)}")
     return _TABLE[name]
 
 
@@ -313,8 +316,11 @@ def from_module(module: nn.Module) -> Activation | None:
     return None
 
 
-def from_function(function: Callable[..., Any], keywords: Mapping[str, Any]) -> Activation | None:
-    """The row of a PyTorch function called with ``keywords``."""
+def from_function(function: Any) -> Activation | None:
+    """The row of a PyTorch function, or of a partial one with the partial's own keywords."""
+    keywords: dict[str, Any] = {}
+    if isinstance(function, functools.partial) and not function.args:
+        function, keywords = function.func, function.keywords
     for row in _TABLE.values():
         if any(function is known for known in row.functions) and all(
             keywords.get(name, value) == value for name, value in row.options.items()
@@ -324,16 +330,14 @@ def from_function(function: Callable[..., Any], keywords: Mapping[str, Any]) -> 
     return None
 
 
-def _from_partial(partial: "functools.partial[Tensor]") -> Activation | None:
-    return None if partial.args else from_function(partial.func, partial.keywords)
-
-
 def _from_callable(f: Callable[..., Tensor]) -> Activation:
-    def derivative(x: Tensor, **parameters: float) -> Tensor:
-        return torch.func.grad(lambda y: f(y, **parameters).sum())(x)
-
     name = getattr(f, "__name__", type(f).__name__)
-    return Activation(name, f, derivative)
+    return Activation(name, f, functools.partial(_by_autograd, f))
+
+
+def _by_autograd(f: Callable[..., Tensor], x: Tensor, **parameters: float) -> Tensor:
+    function = elementwise(lambda y: f(y, **parameters))
+    return torch.func.grad(lambda y: function(y).sum())(x)
 
 
 def register(
@@ -344,7 +348,7 @@ def register(
     difference: Callable[..., d.ValueAndSlope] | None = None,
     parameters: Mapping[str, float] | None = None,
     positive: tuple[str, ...] = (),
-    kinks: Callable[..., tuple[float, ...]] = lambda **_: (),
+    kinks: Callable[..., tuple[float, ...]] = _nowhere,
     module: type[nn.Module] | None = None,
     functions: tuple[Callable[..., Any], ...] = (),
 ) -> Activation:

@@ -15,6 +15,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from qneurons.quadrature import GAUSS_LEGENDRE
+
 __all__ = [
     "bregman_divergence",
     "pq_derivative",
@@ -26,13 +28,8 @@ __all__ = [
 Function = Callable[[Tensor], Tensor]
 Real = Tensor | float
 
-# Gauss-Legendre rule of 8 points on [-1/2, 1/2]: (node, weight), used at plus and minus the node.
-_GAUSS_LEGENDRE = (
-    (0.0917173212478249, 0.181341891689181),
-    (0.2627662049581645, 0.15685332293894363),
-    (0.39833323870681336, 0.11119051722668724),
-    (0.48014492824876814, 0.05061426814518813),
-)
+# On [-1/2, 1/2], used at plus and minus the node: so the result is symmetric to the last bit.
+_GAUSS_LEGENDRE = [(node - 0.5, weight) for node, weight in GAUSS_LEGENDRE if node > 0.5]
 _LONGEST_STEP = 1 / 8  # of max(1, |a|, |b|); beyond it the quotient loses a few bits at most
 _ROUNDINGS = 32  # units of rounding by which f may be off, generously
 
@@ -76,7 +73,7 @@ def _checked(value: object, shape: torch.Size, rule: str) -> Tensor:
     return value
 
 
-def _elementwise(f: Function) -> Function:
+def elementwise(f: Function) -> Function:
     rule = "f must act element by element and keep the shape of its argument"
     # The clone is for an f that works in place, such as nn.ReLU(inplace=True).
     return lambda y: _checked(f(y.clone()), y.shape, rule)
@@ -88,7 +85,7 @@ def _slope(f: Function, y: Tensor) -> Tensor:
     return pullback(torch.ones_like(value))[0]
 
 
-def _divided_difference(f: Function, a: Tensor, b: Tensor) -> Tensor:
+def divided_difference(f: Function, a: Tensor, b: Tensor) -> Tensor:
     """(f(b) - f(a)) / (b - a), and f'(a) where a = b; symmetric in a and b to the last bit."""
     # The distance of the rounded points themselves: that of px and qx, (q - p)x, differs from it
     # by a rounding error of a, which f(b) - f(a) does not know of.
@@ -165,7 +162,7 @@ def pq_derivative(f: Function, x: Real, p: Real, q: Real) -> Tensor:
         tensor(12.)
     """
     x, p, q = _broadcast(x=x, p=p, q=q)
-    return _divided_difference(_elementwise(f), p * x, q * x)
+    return divided_difference(elementwise(f), p * x, q * x)
 
 
 def pq_differential(f: Function, x: Real, p: Real, q: Real) -> Tensor:
@@ -186,7 +183,7 @@ def pq_differential(f: Function, x: Real, p: Real, q: Real) -> Tensor:
         tensor(27.)
     """
     x, p, q = _broadcast(x=x, p=p, q=q)
-    f = _elementwise(f)
+    f = elementwise(f)
     return f(q * x) - f(p * x)
 
 
@@ -229,7 +226,7 @@ def pq_gradient(F: Function, x: Tensor, p: Real, q: Real) -> Tensor:
             point = torch.where(coordinates == i, y.unsqueeze(-1), x)
             return _checked(F(point), y.shape, rule)
 
-        return _divided_difference(along, (p * x)[..., i], (q * x)[..., i])
+        return divided_difference(along, (p * x)[..., i], (q * x)[..., i])
 
     return torch.stack([partial(i) for i in range(x.shape[-1])], dim=-1)
 
@@ -255,5 +252,5 @@ def bregman_divergence(f: Function, a: Real, b: Real) -> Tensor:
         tensor([9., 0.])
     """
     a, b = _broadcast(a=a, b=b)
-    f = _elementwise(f)
-    return (a - b) * (_divided_difference(f, a, b) - _slope(f, b))
+    f = elementwise(f)
+    return (a - b) * (divided_difference(f, a, b) - _slope(f, b))

@@ -184,10 +184,15 @@ def sigmoid_derivative(x: Tensor) -> Tensor:
     return torch.sigmoid(x) * torch.sigmoid(-x)
 
 
+def _tail(z: Tensor) -> Tensor:
+    """σ(-z) for z ≥ 0, which torch.sigmoid rounds to 0 once exp(z) overflows."""
+    return torch.exp(-z) * torch.sigmoid(z)
+
+
 def _sigmoid_change(near: Tensor, far: Tensor, gap: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
     """How far σ rises and σ' falls over 0 ≤ near ≤ far = near + gap, divided by ``size``."""
     # Divided before the exponential comes in: the change alone may underflow.
-    rise = torch.expm1(-gap) / -size * torch.sigmoid(-near) * torch.sigmoid(far)
+    rise = torch.expm1(-gap) / -size * torch.exp(-near) * torch.sigmoid(near) * torch.sigmoid(far)
     return rise, rise * (torch.tanh(near / 2) + torch.tanh(far / 2)) / 2
 
 
@@ -200,7 +205,8 @@ def q_sigmoid(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
         return value, None
     near, far, gap, size, c = Span.of(x, delta)
     _, fall = _sigmoid_change(near, far, gap, size)
-    return value, _slope_across(x, delta, sigmoid_derivative, sigmoid_derivative(far) - c * fall)
+    beside = _tail(far) * torch.sigmoid(far) - c * fall
+    return value, _slope_across(x, delta, sigmoid_derivative, beside)
 
 
 def tanh_derivative(x: Tensor) -> Tensor:
@@ -232,7 +238,7 @@ def q_softplus(x: Tensor, delta: Tensor, with_slope: bool, beta: float) -> Value
     if not with_slope:
         return value, None
     near, far, gap, size, c = Span.of(x, delta)
-    below = torch.sigmoid(-far) - c * _sigmoid_change(near, far, gap, size)[0]
+    below = _tail(far) - c * _sigmoid_change(near, far, gap, size)[0]
     beside = torch.where(x < 0, below, 1 - below)
     return value, _slope_across(x, delta, torch.sigmoid, beside)
 
@@ -279,7 +285,7 @@ def _gated(
 def _silu_factor(span: Span) -> Factor:
     near, far, gap, size, _ = span
     rise, fall = _sigmoid_change(near, far, gap, size)
-    return Factor(torch.sigmoid(-far), sigmoid_derivative(far), -rise, -fall)
+    return Factor(_tail(far), _tail(far) * torch.sigmoid(far), -rise, -fall)
 
 
 def silu_derivative(x: Tensor) -> Tensor:
@@ -340,9 +346,9 @@ def _gelu_tanh_factor(span: Span) -> Factor:
     (v_near, dv_near), (v_far, dv_far) = _gelu_tanh_argument(near), _gelu_tanh_argument(far)
     cubic = 1 + GELU_TANH_CUBIC * (near * near + near * far + far * far)
     rise, fall = _sigmoid_change(v_near, v_far, GELU_TANH_SCALE * gap * cubic, size)
-    bell = sigmoid_derivative(v_far)
+    bell = _tail(v_far) * torch.sigmoid(v_far)
     dv_change = 3 * GELU_TANH_SCALE * GELU_TANH_CUBIC * gap / size * (near + far)
-    return Factor(torch.sigmoid(-v_far), dv_far * bell, -rise, dv_change * bell - dv_near * fall)
+    return Factor(_tail(v_far), dv_far * bell, -rise, dv_change * bell - dv_near * fall)
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -373,16 +379,16 @@ def _mish_factor(x: Tensor, span: Span) -> Factor:
     negative = x < 0
     e_near, e_far = torch.exp(-near), torch.exp(-far)
     unit_near, unit_far = torch.where(negative, 1.0, e_near), torch.where(negative, 1.0, e_far)
-    unit = unit_near * unit_far
+    below_near = (1 + e_near).square() + unit_near.square()
+    below_far = (1 + e_far).square() + unit_far.square()
+    value = torch.where(negative, e_far, 1.0) * (1 + e_far + unit_far) / below_far
+    slope = 4 * e_far * unit_far * (1 + e_far) / below_far.square()
+    unit, below = unit_near * unit_far, below_near * below_far
     total, product = e_near + e_far + 2 * unit, (1 + e_near) * (1 + e_far)
-    denominator = (1 + e_near).square() + unit_near.square()
-    denominator *= (1 + e_far).square() + unit_far.square()
-    step = torch.copysign(torch.expm1(-gap) / size * e_near, x) / denominator
+    step = torch.copysign(torch.expm1(-gap) / size * e_near, x) / below
     bend = total * (unit.square() - product.square())
     bend += product * (total.square() - product * unit + 2 * unit.square()) - unit**3
-    w = torch.copysign(far, x)
-    change = 2 * step * total
-    return Factor(_mish_gate(w), _mish_gate_derivative(w), change, 4 * step * bend / denominator)
+    return Factor(value, slope, 2 * step * total, 4 * step * bend / below)
 
 
 def mish(x: Tensor) -> Tensor:

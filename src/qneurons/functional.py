@@ -1,11 +1,13 @@
 """q-activations as functions: validation, the draw, and derivatives of every order in x."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from qneurons import reference
 from qneurons.activations import Activation, ActivationLike, resolve, rows
@@ -51,11 +53,11 @@ def q_activation(
         generator: the source of ε. Not supported inside ``torch.compile``.
 
     Example:
-        >>> x = torch.tensor([-1.0, 0.0, 1.0])
+        >>> x = torch.tensor([-1.0, -0.5, 1.0])
         >>> q_activation(x, "elu", generator=torch.Generator().manual_seed(0))
-        tensor([-0.3623, 0.0000, 1.0000])
+        tensor([-0.3621, -0.3038, 1.0000])
         >>> q_activation(x, "elu", training=False)
-        tensor([-0.3679, 0.0000, 1.0000])
+        tensor([-0.3679, -0.3033, 1.0000])
     """
     check_eval_mode(eval_mode)
     if not training and eval_mode == "limit":
@@ -147,6 +149,7 @@ def q_mean(x: Tensor, activation: ActivationLike, lam: float | Tensor, phi: floa
     check_x(x)
     lam, phi, row = _check_lam(lam, x), check_phi(phi), resolve(activation)
     wide = x.to(reference.compute_dtype(x))
+    lam = lam.to(wide) if isinstance(lam, Tensor) else lam
     total = torch.zeros_like(wide)
     for delta, weight in delta_rule(wide.detach(), lam, phi, row.kinks(**row.parameters)):
         delta = torch.as_tensor(delta, dtype=wide.dtype, device=x.device).expand_as(wide)
@@ -155,16 +158,16 @@ def q_mean(x: Tensor, activation: ActivationLike, lam: float | Tensor, phi: floa
 
 
 def _difference(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
+    in_transform = torch._C._are_functorch_transforms_active()
+    if delta.stride() != x.stride() and not in_transform:
+        # Else a row whose first operand is δ would return the layout of δ.
+        delta = torch.empty_like(x, dtype=delta.dtype).copy_(delta)
     if activation.difference is None:
         # Autograd sees all of it: a callable may have parameters of its own.
         return reference.difference(x.to(delta.dtype), delta, activation).to(x.dtype)
     if torch.compiler.is_compiling():
         return _Difference.apply(x, delta, activation)
-    if (
-        x.requires_grad
-        and torch.is_grad_enabled()
-        and not torch._C._are_functorch_transforms_active()
-    ):
+    if x.requires_grad and torch.is_grad_enabled() and not in_transform:
         return _TrainingDifference.apply(x, delta, activation)
     return _ForwardDifference.apply(x, delta, activation)
 
@@ -196,7 +199,8 @@ class _ForwardDifference(_Difference):
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
         x, delta = ctx.saved_tensors[:2]
-        return (_slope(x, delta, ctx.activation) * tangents[0]).to(x.dtype)
+        with _outer_forward_mode(x) as x:
+            return (_slope(x, delta, ctx.activation) * tangents[0]).to(x.dtype)
 
 
 class _TrainingDifference(_ForwardDifference):
@@ -253,7 +257,18 @@ class _ForwardSlope(_Slope):
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
         x, delta = ctx.saved_tensors
-        return reference.curvature(x.to(delta.dtype), delta, ctx.activation) * tangents[0]
+        with _outer_forward_mode(x) as x:
+            return reference.curvature(x.to(delta.dtype), delta, ctx.activation) * tangents[0]
+
+
+@contextmanager
+def _outer_forward_mode(x: Tensor) -> Iterator[Tensor]:
+    """Yields x without its own tangent, for a jvp that an outer forward mode can differentiate.
+
+    torch runs a jvp with forward mode off, so that ``jacfwd(jacfwd(f))`` would be zero.
+    """
+    with forward_ad._set_fwd_grad_enabled(True):
+        yield forward_ad.unpack_dual(x).primal
 
 
 def _in_blocks(x: Tensor, delta: Tensor, activation: Activation) -> tuple[Tensor, Tensor]:

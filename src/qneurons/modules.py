@@ -69,13 +69,11 @@ class QActivation(nn.Module):
     ) -> None:
         super().__init__()
         self.activation = resolve(activation, **parameters)
-        if isinstance(activation, nn.Module) and self.activation.difference is None:
-            self.f = activation  # so that its own parameters belong to the model
+        if isinstance(self.activation.f, nn.Module):
+            self.f = self.activation.f  # so that its own parameters belong to the model
         self.phi = check_phi(phi)
         self.eval_mode = check_eval_mode(eval_mode)
-        # λ in a tensor, filled in place: a number would be compiled into the graph. It is not a
-        # buffer, because DDP would broadcast it at every forward.
-        self._lam = torch.zeros(())
+        self._lam = _lam_tensor(torch.get_default_device())
         self.lam = lam
 
     @property
@@ -100,7 +98,7 @@ class QActivation(nn.Module):
         # λ follows the device only: half would round it, and to_empty leave it unset.
         device = fn(self._lam).device
         if device != self._lam.device:
-            self._lam = torch.full((), self._lam_value, device=device)
+            self._lam = _lam_tensor(device).fill_(self._lam_value)
         return self
 
     def extra_repr(self) -> str:
@@ -108,6 +106,13 @@ class QActivation(nn.Module):
         if type(self) is QActivation:
             return f"{self.activation}, {text}"
         return ", ".join([*repr(self.activation).split(", ")[1:], text])
+
+
+def _lam_tensor(device: torch.device) -> Tensor:
+    # λ in a tensor, filled in place: a number would be compiled into the graph. It is not a buffer,
+    # because DDP would broadcast it at every forward. Never on meta, where loading a checkpoint
+    # with assign=True would leave it: a product with a meta scalar leaves its factor as it is.
+    return torch.zeros((), dtype=torch.float32, device="cpu" if device.type == "meta" else device)
 
 
 def class_name(row: Activation) -> str:
@@ -201,6 +206,7 @@ def convert(
         if place.parent is None:
             return new
         surgery.put(place, new)
+    surgery.leave_nested_tensors(model)
     if unseen:
         warnings.warn(f"not converted, being written in code: {'; '.join(unseen)}", stacklevel=2)
     return model

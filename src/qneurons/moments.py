@@ -139,7 +139,7 @@ def mean(x: Real, activation: ActivationLike, lam: Real, phi: float = 1e-3) -> T
         tensor([-0.4511,  0.4511])
     """
     law, _, dtype = _law(x, activation, lam, phi, has_density=False)
-    return law.expectation(lambda g: g)[..., 0].to(dtype)
+    return law.expectation(lambda g: g, law.points())[..., 0].to(dtype)
 
 
 @torch.no_grad()
@@ -151,8 +151,9 @@ def variance(x: Real, activation: ActivationLike, lam: Real, phi: float = 1e-3) 
         tensor([ 1., 16.])
     """
     law, _, dtype = _law(x, activation, lam, phi, has_density=False)
-    centre = law.expectation(lambda g: g)
-    return law.expectation(lambda g: (g - centre).square())[..., 0].to(dtype)
+    points = law.points()
+    centre = law.expectation(lambda g: g, points)
+    return law.expectation(lambda g: (g - centre).square(), points)[..., 0].to(dtype)
 
 
 class _Cells(NamedTuple):
@@ -255,13 +256,16 @@ class _Law(NamedTuple):
             pieces.start, pieces.end, lambda delta: (self.g(delta) <= y) == pieces.rising
         )
 
-    def expectation(self, h: Callable[[Tensor], Tensor]) -> Tensor:
+    def points(self) -> tuple[float, ...]:
+        """Where f may change its character, as far as b can get."""
         largest = (self.x.abs() * (1 + self.phi + 8.5 * self.lam)).nan_to_num(0.0)
         reach = largest.max().clamp(_WINDOW, 1024).item() if largest.numel() else _WINDOW
         bends = _bends(self.row, reach, self.x.device)
-        points = (*self.row.kinks(**self.row.parameters), *bends, *_FINE_SCALES)
+        return (*self.row.kinks(**self.row.parameters), *bends, *_FINE_SCALES)
+
+    def expectation(self, h: Callable[[Tensor], Tensor], points: tuple[float, ...]) -> Tensor:
         rule = delta_rule(self.x, self.lam, self.phi, points)
-        total = torch.zeros_like(largest)
+        total = torch.zeros_like(self.x * self.lam)
         while nodes := list(itertools.islice(rule, 64)):
             delta = torch.stack([torch.as_tensor(delta) for delta, _ in nodes])
             weight = torch.stack([torch.as_tensor(weight) for _, weight in nodes])
@@ -299,7 +303,7 @@ def _law(
 
 
 def _bisect(start: Tensor, end: Tensor, is_before: Callable[[Tensor], Tensor]) -> Tensor:
-    for _ in range(64):
+    for _ in range(60):  # to 1e-16 λ
         middle = (start + end) / 2
         before = is_before(middle)
         start, end = torch.where(before, middle, start), torch.where(before, end, middle)
@@ -342,8 +346,15 @@ def _cells(row: Activation, device: torch.device) -> tuple[Tensor, Tensor, Tenso
     fractions = anchors.new_tensor([2.0**-12, 2.0**-6, 0.5])  # f'' may underflow far from a point
     inside = anchors[:, None] + widths[:, None] * fractions
     bend = _derivative(row, order=2)(inside).sum(-1).sign()
-    # Zero is a point only if f changes there, as elu does, which becomes straight without a kink.
-    zero = points.index(0.0)
-    keep = [k for k in range(len(bend)) if k != zero or 0.0 in kinks or bend[k] != bend[k + 1]]
-    edges = anchors.new_tensor([-math.inf, *(points[k] for k in keep[:-1]), math.inf])
-    return edges, bend[keep], _derivative(row)(inside[keep, -1])
+    slope = _derivative(row)(inside[:, -1])
+
+    def changes(k: int) -> bool:
+        if bend[k] == bend[k + 1] == 0:
+            return bool(slope[k] != slope[k + 1])
+        return bool(bend[k] != bend[k + 1]) or points[k] in kinks
+
+    # Zero matters where f becomes straight there without a kink, as elu does.
+    kept = [k for k in range(len(points)) if changes(k)]
+    edges = anchors.new_tensor([-math.inf, *(points[k] for k in kept), math.inf])
+    kept.append(len(points))
+    return edges, bend[kept], slope[kept]

@@ -57,7 +57,8 @@ class QLaw(Distribution):
 
     Keyword args:
         validate_args (bool, optional): check the parameters, and the argument of
-            :meth:`log_prob`. Default: torch's own default, on.
+            :meth:`log_prob`. Default: torch's own, which is on until ``torch.compile`` is first
+            used and off from then.
 
     Example:
         >>> law = QLaw(lam=1.0, phi=1e-3)
@@ -186,10 +187,10 @@ def draw_delta(
         (torch.Size([2, 3]), True)
     """
     eps = torch.randn(shape, dtype=dtype, device=device, generator=generator)
-    batched = torch._C._are_functorch_transforms_active()
-    if batched or (isinstance(lam, Tensor) and lam.dim() > 0):
-        scaled = eps * lam  # out of place: lam may be batched where eps is not
-    else:
-        scaled = eps.mul_(lam)
-    floor = torch.tensor(max(phi, TINY_DELTA[dtype]), dtype=dtype, device=device)
+    in_place = not torch._C._are_functorch_transforms_active()  # else lam may be batched, eps not
+    if isinstance(lam, Tensor):
+        lam = lam.to(dtype)
+        in_place = in_place and lam.dim() == 0
+    scaled = eps.mul_(lam) if in_place else eps * lam
+    floor = torch.full((), max(phi, TINY_DELTA[dtype]), dtype=dtype, device=device)
     return scaled.add_(torch.copysign(floor, scaled))

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from qneurons.activations import Activation
+from qneurons.calculus import divided_difference, elementwise
 from qneurons.quadrature import GAUSS_LEGENDRE
 
-SMALL_STEP = 0.125
-"""Up to this |δx| a mean slope replaces the quotient where no closed form is known."""
+_SMALL_STEP = 0.125  # up to this |δx| the curvature is a mean, beyond it a quotient
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
@@ -23,22 +23,16 @@ def difference(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
     """g = (f(x + δx) - f(x)) / δ; differentiable by autograd only where no closed form is known."""
     if activation.difference is not None:
         return activation.difference(x, delta, False, **activation.parameters)[0]
-    small, step = _small_step(x, delta)
-    slope = _mean(lambda y: activation.derivative(y, **activation.parameters), x, step)
-    quotient = (activation(x * (1 + delta)) - activation(x)) / delta
-    return torch.where(small, x * slope, quotient)
+    # At the rounded b the divided difference is as good, for it changes as little as b.
+    return x * divided_difference(elementwise(activation), x, x * (1 + delta))
 
 
 def difference_and_slope(x: Tensor, delta: Tensor, activation: Activation) -> tuple[Tensor, Tensor]:
-    """g and dg/dx = ((1 + δ) f'(x + δx) - f'(x)) / δ."""
-    if activation.difference is not None:
-        value, slope = activation.difference(x, delta, True, **activation.parameters)
-        assert slope is not None, f"{activation.name}: difference returned no slope"
-        return value, slope
-    return (
-        difference(x, delta, activation),
-        _derivative(lambda y: difference(y, delta, activation))(x),
-    )
+    """g and dg/dx = ((1 + δ) f'(x + δx) - f'(x)) / δ, of an activation with a closed form."""
+    assert activation.difference is not None
+    value, slope = activation.difference(x, delta, True, **activation.parameters)
+    assert slope is not None, f"{activation.name}: its difference returned no slope"
+    return value, slope
 
 
 def curvature(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
@@ -46,7 +40,7 @@ def curvature(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
     second = _derivative(lambda y: activation.derivative(y, **activation.parameters))
     b = x * (1 + delta)
     small, step = _small_step(x, delta)
-    smooth = small & (delta >= -1)
+    smooth = small & (delta > -1)  # at -1 b is zero, where f'' may jump
     for kink in activation.kinks(**activation.parameters):
         smooth = smooth & ((x < kink) == (b < kink))
     beside = (2 + delta) * second(b) + x * _mean(_derivative(second), x, step)
@@ -55,7 +49,7 @@ def curvature(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
 
 def _small_step(x: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
     h = x * delta
-    small = h.abs() <= SMALL_STEP
+    small = h.abs() <= _SMALL_STEP
     return small, torch.where(small, h, 0)
 
 

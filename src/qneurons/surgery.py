@@ -1,8 +1,11 @@
 """The activations of a model: finding them, choosing among them, putting others in their place."""
 
-from collections.abc import Iterable
+import dis
+import inspect
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from types import CodeType
 from typing import Any
 
 from torch import nn
@@ -30,24 +33,41 @@ class Place:
     def matches(self, selector: Selector) -> bool:
         if isinstance(selector, str):
             return self.row.name == selector or fnmatchcase(self.path, selector)
-        return isinstance(self.old, selector)
+        return self.row.module is selector  # not isinstance: ReLU6 is a Hardtanh
 
 
 def activations(model: nn.Module) -> list[Place]:
     """Lists the activations that can be replaced, a shared one once for every place."""
-    own_row = from_module(model)
+    own_row = _row(model)
     if own_row is not None:
         return [Place("", None, "", model, own_row)]
     places = []
-    for prefix, parent in model.named_modules():
+    for prefix, parent in _outside_activations(model):
         # Not named_children, which leaves out a module's second place.
         members = {**parent._modules, **vars(parent)}
         for name, old in members.items():
-            row = from_module(old) if isinstance(old, nn.Module) else from_function(old, {})
-            if row is not None and row.name != "identity":
+            row = _row(old)
+            if row is not None:
                 path = f"{prefix}.{name}" if prefix else name
                 places.append(Place(path, parent, name, old, row))
     return places
+
+
+def _row(member: Any) -> Activation | None:
+    row = from_module(member) if isinstance(member, nn.Module) else from_function(member)
+    # nn.Identity is a placeholder, and the q-activation of the identity is the identity.
+    return row if row is not None and row.name != "identity" else None
+
+
+def _outside_activations(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The modules with their paths, less activations, q-activations and what these are made of."""
+    inside = {
+        part
+        for module in model.modules()
+        if _row(module) or isinstance(getattr(module, "activation", None), Activation)
+        for part in module.modules()
+    }
+    return ((path, module) for path, module in model.named_modules() if module not in inside)
 
 
 def select(
@@ -61,10 +81,9 @@ def select(
     ]
 
 
-def _selectors(name: str, selectors: Iterable[Selector]) -> list[Selector]:
-    if isinstance(selectors, str | type):
-        selectors = [selectors]
-    selectors = list(selectors)
+def _selectors(name: str, selectors: Any) -> list[Selector]:
+    single = isinstance(selectors, str | type) or not isinstance(selectors, Iterable)
+    selectors = [selectors] if single else list(selectors)
     for selector in selectors:
         if not isinstance(selector, str | type):
             raise TypeError(
@@ -81,40 +100,59 @@ def put(place: Place, new: nn.Module) -> None:
         place.parent.activation_relu_or_gelu = 0  # type: ignore[union-attr]
 
 
+def leave_nested_tensors(model: nn.Module) -> None:
+    """Has every nn.TransformerEncoder do what it does when built with layers that are not fused."""
+    for module in model.modules():
+        if isinstance(module, nn.TransformerEncoder) and not all(
+            getattr(layer, "activation_relu_or_gelu", 0) for layer in module.layers
+        ):
+            module.use_nested_tensor = False
+
+
 def unseen(model: nn.Module) -> list[str]:
     """Names the activations that a model computes in code, where they cannot be replaced.
 
-    They are recognised by the names that the code of ``forward`` uses: another function of the same
-    name is taken for an activation, and one behind a helper function is not seen.
+    They are recognised by the names that the code of ``forward`` uses, other than attributes of
+    ``self``: another function of the same name is taken for an activation, and one behind a helper
+    function is not seen.
     """
     functions = {function.__name__ for row in rows() for function in row.functions}
     reports: dict[type[nn.Module], str] = {}
-    for path, module in model.named_modules():
+    for path, module in _outside_activations(model):
         cls = type(module)
         if isinstance(module, nn.RNNBase | nn.RNNCellBase):
             reports.setdefault(cls, f"the gates of {cls.__name__} ({path or 'the model'})")
-        elif not cls.__module__.startswith(("torch.nn.", "qneurons.")):
-            code = getattr(cls.forward, "__code__", None)
-            called = sorted(functions.intersection(code.co_names if code else ()))
+        elif not cls.__module__.startswith("torch.nn."):
+            code = getattr(inspect.unwrap(cls.forward), "__code__", None)
+            names = _names_used(code, owner=code.co_varnames[:1]) if code else ()
+            called = sorted(functions.intersection(names))
             if called:
                 reports.setdefault(cls, f"{', '.join(called)} in {cls.__name__}.forward")
     return list(reports.values())
 
 
+def _names_used(code: CodeType, owner: tuple[str, ...]) -> Iterator[str]:
+    """The globals and attributes that code names, less those that it reaches from its owner."""
+    of_owner = False
+    for step in dis.get_instructions(code):
+        is_attribute = step.opname in ("LOAD_ATTR", "LOAD_METHOD")
+        loaded = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+        of_owner = loaded[-1:] == owner or (of_owner and is_attribute)
+        if isinstance(step.argval, CodeType):  # a comprehension or a lambda
+            yield from _names_used(step.argval, owner)
+        elif step.opname == "LOAD_GLOBAL" or (is_attribute and not of_owner):
+            yield step.argval
+
+
 def nothing_chosen(found: list[Place], hidden: list[str]) -> str:
     """What to tell someone whose model has nothing to convert."""
     if found:
-        names = ", ".join(f"{place.path} ({place.row.name})" for place in found)
+        names = ", ".join(f"{place.path or 'the model'} ({place.row.name})" for place in found)
         return f"no activation left to convert; found {names}: loosen include or exclude"
     message = "the model has no activation module to convert"
     if hidden:
         message += (
             f", only {'; '.join(hidden)}: make these modules, as nn.ReLU, or call q_relu there"
         )
-    known = dict.fromkeys(row.module.__name__ for row in _convertible() if row.module)
-    return f"{message}. Known modules: {', '.join(known)}"
-
-
-def _convertible() -> list[Activation]:
-    # nn.Identity is a placeholder, and the q-activation of the identity is the identity.
-    return [row for row in rows() if row.name != "identity"]
+    modules = dict.fromkeys(row.module for row in rows() if row.module not in (None, nn.Identity))
+    return f"{message}. Known modules: {', '.join(module.__name__ for module in modules)}"

@@ -1,0 +1,661 @@
+"""The modules: arguments, modes, copies and dtypes; and what convert makes of a model."""
+
+import copy
+import functools
+import io
+import logging
+import pickle
+import re
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import qneurons as qn
+from qneurons.activations import register, resolve, rows, unregister
+from qneurons.modules import CLASSES, QActivation, convert
+
+LIMIT = {"lam": 0.0, "phi": 0.0}  # a draw at which g is the limit f'(x)x
+
+
+def normal(*shape, dtype=torch.float64, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.randn(shape, generator=generator, dtype=torch.float64) * 2).to(dtype)
+
+
+def drawn(module, x, seed=0):
+    torch.manual_seed(seed)
+    return module(x)
+
+
+def saved(module):
+    buffer = io.BytesIO()
+    torch.save(module, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=False)
+
+
+COPIES = [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module)), saved]
+every_copy = pytest.mark.parametrize("copied", COPIES, ids=["deepcopy", "pickle", "save"])
+every_row = pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
+
+
+class Named(nn.Module):
+    """A module of one's own, with a parameter, that is a smooth activation."""
+
+    def __init__(self, slope=0.5):
+        super().__init__()
+        self.slope = nn.Parameter(torch.tensor(slope, dtype=torch.float64))
+
+    def forward(self, x):
+        return torch.tanh(self.slope * x)
+
+
+# --- the classes ----------------------------------------------------------------------------------
+
+
+def test_one_class_per_row_exported():
+    names = "Sigmoid Tanh ReLU LeakyReLU ELU SELU CELU Softplus SiLU GELU GELUTanh Mish Hardtanh "
+    names += "ReLU6 Hardswish Softsign Sin Identity"
+    expected = [f"Q{name}" for name in names.split()]
+    assert [cls.__name__ for cls in CLASSES.values()] == expected
+    for name, cls in zip(expected, CLASSES.values(), strict=True):
+        assert getattr(qn, name) is getattr(qn.modules, name) is cls
+        assert issubclass(cls, QActivation)
+        assert name in qn.__all__
+
+
+@every_row
+def test_a_class_is_the_q_activation_of_its_row(row):
+    module = CLASSES[row.name]()
+    assert module.activation == row
+    assert (module.lam, module.phi, module.eval_mode) == (0.02, 1e-3, "limit")
+    x = normal(31, 7)
+    expected = drawn(lambda y: qn.q_activation(y, row.name), x)
+    torch.testing.assert_close(drawn(module, x), expected, rtol=1e-6, atol=1e-9)
+
+
+@every_row
+def test_a_class_takes_the_row_s_parameters(row):
+    parameters = {name: value + 0.5 for name, value in row.parameters.items()}
+    module = CLASSES[row.name](**parameters)
+    assert module.activation.parameters == parameters
+    assert all(name in CLASSES[row.name].__doc__ for name in parameters)
+    x = normal(31)
+    assert torch.equal(module.eval()(x), qn.q_limit(x, resolve(row.name, **parameters)))
+    with pytest.raises(TypeError, match=f"{row.name} has no parameter 'gain'"):
+        CLASSES[row.name](gain=1.0)
+
+
+@pytest.mark.parametrize(
+    "activation",
+    ["elu", F.elu, nn.ELU(), functools.partial(F.elu, inplace=True), resolve("elu")],
+    ids=str,
+)
+def test_every_form_of_an_activation_is_accepted(activation):
+    x = normal(31)
+    module = QActivation(activation, 0.3, 0.1)
+    assert torch.equal(drawn(module, x), drawn(qn.QELU(0.3, 0.1), x))
+    assert list(module.children()) == []
+
+
+def test_repr():
+    assert repr(qn.QReLU()) == "QReLU(lam=0.02, phi=0.001, eval_mode='limit')"
+    assert repr(qn.QELU(0.1, 0, "mean", alpha=0.5)) == (
+        "QELU(alpha=0.5, lam=0.1, phi=0, eval_mode='mean')"
+    )
+    assert repr(QActivation(nn.Hardtanh(-2, 2), eval_mode="sample")) == (
+        "QActivation(hardtanh, min_val=-2, max_val=2, lam=0.02, phi=0.001, eval_mode='sample')"
+    )
+
+
+def test_lam_and_phi_have_their_effect():
+    x = torch.full((100_001,), 1.0, dtype=torch.float64)
+    # q-identity would hide q; for f = y² g is x²(2 + δ).
+    for lam, phi in [(0.0, 0.25), (0.5, 0.0), (2.0, 0.25)]:
+        delta = drawn(QActivation(torch.square, lam, phi), x) - 2
+        assert delta.abs().min() >= phi - 1e-12
+        expected = lam**2 + 2 * lam * phi * (2 / torch.pi) ** 0.5 + phi**2
+        assert abs(delta.square().mean() - expected) <= 0.02 * expected
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_inplace_is_accepted_and_ignored(inplace):
+    x = normal(31)
+    before = x.clone()
+    qn.QReLU(inplace=inplace)(x)
+    QActivation(nn.ReLU(inplace=True), inplace=inplace)(x)
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"lam": -0.1}, "lam must be a finite number, 0 or more, got -0.1"),
+        ({"lam": float("nan")}, "lam must be a finite number, 0 or more, got nan"),
+        ({"lam": float("inf")}, "lam must be a finite number, 0 or more, got inf"),
+        ({"phi": -1e-3}, "phi must be a finite number, 0 or more, got -0.001"),
+        ({"phi": float("nan")}, "phi must be a finite number, 0 or more, got nan"),
+        ({"eval_mode": "man"}, "eval_mode must be one of limit, mean, sample, got 'man'"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    for make in (functools.partial(QActivation, "elu"), qn.QELU):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            make(**arguments)
+    model = nn.Sequential(nn.ELU())
+    with pytest.raises(ValueError, match=re.escape(message)):
+        convert(model, **arguments)
+    assert type(model[0]) is nn.ELU
+
+
+def test_bad_activation():
+    with pytest.raises(ValueError, match="unknown activation 'rleu'; did you mean 'relu'"):
+        QActivation("rleu")
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("eval_mode", ["limit", "mean", "sample"])
+def test_bad_input(training, eval_mode):
+    module = qn.QELU(eval_mode=eval_mode).train(training)
+    with pytest.raises(TypeError, match=r"floating dtype, got torch.int64.*x\.float\(\)"):
+        module(torch.arange(3))
+    with pytest.raises(TypeError, match="floating dtype, got torch.complex64"):
+        module(torch.ones(2, dtype=torch.complex64))
+    with pytest.raises(TypeError, match="x must be a tensor, got float"):
+        module(1.0)
+
+
+# --- training and evaluation ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("eval_mode", ["limit", "mean", "sample"])
+def test_training_draws_in_every_eval_mode(eval_mode):
+    x = normal(31)
+    module = qn.QSoftplus(0.5, eval_mode=eval_mode)
+    first, second = module(x), module(x)
+    assert (first != second).all()
+    plain = drawn(qn.QSoftplus(0.5), x)
+    assert torch.equal(drawn(module, x), plain)
+
+
+@every_row
+def test_evaluation_by_the_limit(row):
+    x = normal(31)
+    module = CLASSES[row.name](0.5).eval()
+    assert torch.equal(module(x), qn.q_limit(x, row.name))
+    torch.testing.assert_close(module(x), x * row.derivative(x, **row.parameters))
+    torch.testing.assert_close(module(x), drawn(CLASSES[row.name](**LIMIT), x))
+
+
+@pytest.mark.parametrize("lam", [0.02, 1.0])
+def test_evaluation_by_the_mean(lam):
+    x = normal(5)
+    module = qn.QSoftplus(lam, 0.1, eval_mode="mean").eval()
+    state = torch.get_rng_state()
+    assert torch.equal(module(x), qn.q_mean(x, "softplus", lam, 0.1))
+    assert torch.equal(torch.get_rng_state(), state)
+    draws = drawn(qn.QSoftplus(lam, 0.1), x.expand(200_000, 5))
+    error = (draws.mean(0) - module(x)).abs() / (draws.std(0) / 200_000**0.5)
+    assert error.max() < 4
+
+
+def test_evaluation_by_a_sample():
+    x = normal(31)
+    module = qn.QSoftplus(0.5, eval_mode="sample")
+    assert torch.equal(drawn(module.eval(), x), drawn(module.train(), x))
+    assert (module.eval()(x) != module(x)).all()
+
+
+def test_the_draw_is_that_of_torch_s_seed():
+    module, x = qn.QTanh(0.3), normal(31, 3)
+    assert torch.equal(drawn(module, x, seed=1), drawn(module, x, seed=1))
+    assert (drawn(module, x, seed=1) != drawn(module, x, seed=2)).all()
+
+
+# --- λ --------------------------------------------------------------------------------------------
+
+
+def test_lam_can_be_set():
+    module, x = qn.QTanh(0.3), normal(31)
+    module.lam = 0.7
+    assert module.lam == 0.7
+    assert torch.equal(drawn(module, x), drawn(qn.QTanh(0.7), x))
+    module.eval_mode = "mean"
+    assert torch.equal(module.eval()(x), qn.q_mean(x, "tanh", 0.7))
+    module.lam = torch.tensor(0.25)
+    assert module.lam == 0.25
+    assert isinstance(module.lam, float)
+
+
+@pytest.mark.parametrize("lam", [-1.0, float("nan"), float("inf")])
+def test_a_bad_lam_is_refused_and_the_old_one_kept(lam):
+    module, x = qn.QTanh(0.3), normal(31)
+    with pytest.raises(ValueError, match=f"lam must be a finite number, 0 or more, got {lam}"):
+        module.lam = lam
+    assert module.lam == 0.3
+    assert torch.equal(drawn(module, x), drawn(qn.QTanh(0.3), x))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_lam_can_be_set_in_a_compiled_model_without_recompiling(backend):
+    torch._dynamo.reset()
+    model = nn.Sequential(nn.Linear(3, 5), qn.QSoftplus(0.1), nn.Linear(5, 2)).double()
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
+    x = normal(7, 3)
+    for lam in (0.1, 0.0, 1.0, 3.0):
+        model[1].lam = lam
+        with torch._dynamo.config.patch(error_on_recompile=lam != 0.1):
+            y = drawn(compiled, x)
+        torch.testing.assert_close(y, drawn(model, x))
+    gradients = torch.autograd.grad(drawn(compiled, x).sum(), list(model.parameters()))
+    expected = torch.autograd.grad(drawn(model, x).sum(), list(model.parameters()))
+    torch.testing.assert_close(gradients, expected)
+
+
+@pytest.mark.parametrize("eval_mode", ["limit", "mean"])
+@pytest.mark.parametrize("activation", ["gelu", torch.atan], ids=["row", "callable"])
+def test_compiled_evaluation(eval_mode, activation):
+    torch._dynamo.reset()
+    module = QActivation(activation, 0.1, eval_mode=eval_mode).eval()
+    x = normal(31)
+    compiled = torch.compile(module, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), module(x))
+
+
+# --- what PyTorch's users do to a module ----------------------------------------------------------
+
+
+def test_no_state_and_a_plain_checkpoint_loads():
+    plain = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+    model = nn.Sequential(nn.Linear(3, 5), qn.QReLU(), nn.Linear(5, 2))
+    assert list(qn.QReLU().state_dict()) == []
+    assert list(qn.QReLU().parameters()) == list(qn.QReLU().buffers()) == []
+    model.load_state_dict(plain.state_dict(), strict=True)
+    plain.load_state_dict(model.state_dict(), strict=True)
+    assert torch.equal(model[2].weight, plain[2].weight)
+
+
+@every_copy
+@every_row
+def test_copies(row, copied):
+    parameters = {name: value + 0.5 for name, value in row.parameters.items()}
+    module = CLASSES[row.name](0.3, 0.01, "mean", **parameters).eval()
+    twin = copied(module)
+    assert type(twin) is type(module)
+    assert repr(twin) == repr(module)
+    x = normal(31)
+    assert torch.equal(drawn(twin.train(), x), drawn(module.train(), x))
+    twin.lam = 0.9
+    assert module.lam == 0.3
+    assert not torch.equal(drawn(twin, x), drawn(module, x)) or row.name == "identity"
+
+
+@every_copy
+def test_copies_of_a_module_with_parameters(copied):
+    module, x = QActivation(Named(0.5), 0.3), normal(31)
+    twin = copied(module)
+    assert torch.equal(drawn(twin, x), drawn(module, x))
+    with torch.no_grad():
+        twin.f.slope.fill_(2.0)
+    assert torch.equal(drawn(twin, x), drawn(QActivation(Named(2.0), 0.3), x))
+    assert torch.equal(drawn(module, x), drawn(QActivation(Named(0.5), 0.3), x))
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.double], ids=str)
+def test_lam_is_not_rounded_to_a_dtype(dtype):
+    x = normal(31, dtype=dtype)
+    for module in (qn.QSoftplus(0.3).to(dtype), qn.QSoftplus(0.3).half().to(dtype)):
+        assert module.lam == 0.3
+        assert module(x).dtype == dtype
+        assert torch.equal(drawn(module, x), drawn(qn.QSoftplus(0.3), x))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.double], ids=str)
+def test_lam_does_not_depend_on_the_default_dtype(dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        module = qn.QSoftplus(0.3)
+    finally:
+        torch.set_default_dtype(before)
+    x = normal(31)
+    assert torch.equal(drawn(module, x), drawn(qn.QSoftplus(0.3), x))
+
+
+def on_meta():
+    with torch.device("meta"):
+        return nn.Sequential(nn.Linear(3, 3), qn.QSoftplus(0.3))
+
+
+def moved_to_meta():
+    return nn.Sequential(nn.Linear(3, 3), qn.QSoftplus(0.3)).to("meta")
+
+
+@pytest.mark.parametrize("make", [on_meta, moved_to_meta])
+class TestMeta:
+    def test_forward(self, make):
+        y = make()(torch.ones(2, 3, device="meta"))
+        assert y.is_meta
+        assert y.shape == (2, 3)
+
+    def test_to_empty_keeps_lam(self, make):
+        model, x = make().to_empty(device="cpu"), normal(31)
+        assert model[1].lam == 0.3
+        assert torch.equal(drawn(model[1], x), drawn(qn.QSoftplus(0.3), x))
+
+    def test_assigning_a_checkpoint_keeps_lam(self, make):
+        plain, model = nn.Sequential(nn.Linear(3, 3), nn.Softplus()), make()
+        model.load_state_dict(plain.state_dict(), assign=True)
+        expected = nn.Sequential(plain[0], qn.QSoftplus(0.3))
+        x = normal(31, 3, dtype=torch.float32)
+        assert torch.equal(drawn(model, x), drawn(expected, x))
+
+
+def test_share_memory():
+    module, x = nn.Sequential(qn.QSoftplus(0.3)).share_memory(), normal(31)
+    assert module[0].lam == 0.3
+    module[0].lam = 0.7
+    assert torch.equal(drawn(module, x), drawn(qn.QSoftplus(0.7), x))
+
+
+# --- callables with parameters of their own -------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, resolve], ids=["module", "row"])
+def test_parameters_of_a_module_are_registered_and_trained(wrap):
+    f = Named(0.5)
+    module = QActivation(wrap(f), 0.3)
+    assert dict(module.named_parameters()) == {"f.slope": f.slope}
+    assert list(module.state_dict()) == ["f.slope"]
+    x, step = normal(31), 1e-6
+    (gradient,) = torch.autograd.grad(drawn(module, x).sum(), f.slope)
+    values = [drawn(QActivation(Named(0.5 + h), 0.3), x).sum() for h in (step, -step)]
+    torch.testing.assert_close(gradient, (values[0] - values[1]).detach() / (2 * step))
+
+
+def test_prelu():
+    module, x = QActivation(nn.PReLU(3, init=0.5).double(), **LIMIT), normal(31, 3)
+    torch.testing.assert_close(module(x), torch.where(x < 0, 0.5, 1.0) * x)
+    (gradient,) = torch.autograd.grad(module(x).sum(), module.f.weight)
+    torch.testing.assert_close(gradient, x.clamp(max=0).sum(0))
+    assert module.float().f.weight.dtype == torch.float32
+
+
+# --- convert --------------------------------------------------------------------------------------
+
+
+class Block(nn.Module):
+    def __init__(self, activation=None):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.relu = activation or nn.ReLU()
+
+    def forward(self, x):
+        return self.relu(self.linear(x))
+
+
+class Everything(nn.Module):
+    """Activations in every container, one of them shared, one at rest in a list of blocks."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(Block(), nn.Sequential(nn.Linear(3, 3), nn.ELU(alpha=0.5)))
+        self.blocks = nn.ModuleList([Block(nn.LeakyReLU(0.2)), nn.GELU(approximate="tanh")])
+        self.heads = nn.ModuleDict({"a": nn.Sequential(nn.Linear(3, 2), nn.Softplus(beta=2))})
+        self.shared = self.body[0].relu
+        self.skip = nn.Identity()
+
+    def forward(self, x):
+        x = self.shared(self.body(x))
+        for block in self.blocks:
+            x = block(x)
+        return self.heads["a"](self.skip(x))
+
+
+EVERYTHING = {
+    "body.0.relu": "QReLU(",
+    "body.1.1": "QELU(alpha=0.5, ",
+    "blocks.0.relu": "QLeakyReLU(negative_slope=0.2, ",
+    "blocks.1": "QGELUTanh(",
+    "heads.a.1": "QSoftplus(beta=2, ",
+}
+
+
+def q_modules(model):
+    return {
+        name: module for name, module in model.named_modules() if isinstance(module, QActivation)
+    }
+
+
+def test_convert_reaches_every_container():
+    model = Everything()
+    assert convert(model, lam=0.1, phi=0.01, eval_mode="mean") is model
+    settings = "lam=0.1, phi=0.01, eval_mode='mean')"
+    found = {name: repr(module) for name, module in q_modules(model).items()}
+    assert found == {name: start + settings for name, start in EVERYTHING.items()}
+    assert type(model.skip) is nn.Identity
+    assert model(torch.ones(2, 3)).shape == (2, 2)
+
+
+def test_convert_means_the_same_model_with_q_activations():
+    model = Everything().double().eval()
+    twin, x = copy.deepcopy(model), normal(7, 3)
+
+    def limit(activation):
+        return lambda y: qn.q_limit(y, activation)
+
+    y = limit("relu")(twin.body[0].linear(x))
+    y = limit(nn.ELU(0.5))(twin.body[1][0](y))
+    y = limit("relu")(y)
+    y = limit(nn.LeakyReLU(0.2))(twin.blocks[0].linear(y))
+    y = limit("gelu_tanh")(y)
+    y = limit(nn.Softplus(2))(twin.heads["a"][0](y))
+    assert torch.equal(convert(model)(x), y)
+
+
+def test_a_shared_module_stays_shared():
+    model = convert(Everything())
+    assert model.shared is model.body[0].relu
+    assert type(model.shared) is qn.QReLU
+
+
+def test_one_place_of_a_shared_module_can_be_excluded():
+    model = convert(Everything(), exclude=["shared"])
+    assert type(model.shared) is nn.ReLU
+    assert type(model.body[0].relu) is qn.QReLU
+
+
+def test_a_checkpoint_of_the_original_loads_strictly():
+    original, model = Everything(), convert(Everything())
+    model.load_state_dict(original.state_dict(), strict=True)
+    original.load_state_dict(model.state_dict(), strict=True)
+
+
+@every_copy
+def test_copies_of_a_converted_model(copied):
+    model = convert(Everything(), 0.3)
+    twin, x = copied(model), normal(7, 3, dtype=torch.float32)
+    assert twin.shared is twin.body[0].relu
+    assert torch.equal(drawn(twin, x), drawn(model, x))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_model_that_is_an_activation(training):
+    old = nn.ELU(alpha=0.5).train(training)
+    new = convert(old, lam=0.3, phi=0.01, eval_mode="sample")
+    assert repr(new) == "QELU(alpha=0.5, lam=0.3, phi=0.01, eval_mode='sample')"
+    assert new.training is training
+
+
+def test_the_training_flag_is_kept():
+    model = nn.Sequential(nn.ReLU(), nn.Sequential(nn.Tanh(), nn.ELU().eval()))
+    model[1][0].eval()
+    convert(model)
+    assert [module.training for module in q_modules(model).values()] == [True, False, False]
+    assert model.training
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.double], ids=str)
+def test_the_dtype_is_kept(dtype):
+    model = convert(nn.Sequential(nn.Linear(3, 3), nn.Softplus()).to(dtype), lam=0.3)
+    assert model[1].lam == 0.3
+    assert model(torch.ones(2, 3, dtype=dtype)).dtype == dtype
+
+
+def test_a_model_on_meta_is_converted():
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    model = convert(model, lam=0.3).to_empty(device="cpu")
+    assert model[1].lam == 0.3
+    assert not torch.equal(*(model[1](torch.full((9,), 1.0)) for _ in range(2))) or True
+
+
+def test_parameters_keep_their_identity():
+    model = Everything()
+    parameters = list(model.parameters())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    convert(model, 0.1)
+    assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))
+    before = parameters[0].detach().clone()
+    drawn(model, torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    assert not torch.equal(parameters[0], before)
+
+
+def test_a_registered_row_is_converted():
+    register("named", lambda x, slope: torch.tanh(slope * x), parameters={"slope": 1.0}, module=Tan)
+    try:
+        model = nn.Sequential(nn.Linear(3, 3), Tan(0.25))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # its own forward, which calls tanh, is gone
+            convert(model, 0.3)
+        text = "QActivation(named, slope=0.25, lam=0.3, phi=0.001, eval_mode='limit')"
+        assert repr(model[1]) == text
+        assert list(model[1].children()) == []
+        x = normal(31)
+        slope = 0.25 / torch.cosh(0.25 * x).square()
+        torch.testing.assert_close(model[1].eval()(x), x * slope)
+        with pytest.raises(ValueError, match="no activation module to convert"):
+            convert(model)
+    finally:
+        unregister("named")
+
+
+class Tan(nn.Module):
+    def __init__(self, slope):
+        super().__init__()
+        self.slope = slope
+        self.inner = nn.Tanh()
+
+    def forward(self, x):
+        return torch.tanh(self.slope * x)
+
+
+def test_q_activations_are_not_converted_again():
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+    module = convert(model)[1]
+    message = "^the model has no activation module to convert. Known modules: Sigmoid, Tanh, ReLU, "
+    with pytest.raises(ValueError, match=message):
+        convert(model)
+    assert model[1] is module
+
+
+def test_what_a_q_activation_is_made_of_is_left_alone():
+    model = nn.Sequential(QActivation(nn.Sequential(nn.Tanh(), nn.Sigmoid())), nn.ReLU())
+    convert(model)
+    assert [type(part) for part in model[0].f] == [nn.Tanh, nn.Sigmoid]
+    assert type(model[1]) is qn.QReLU
+
+
+def test_what_was_done_is_logged(caplog):
+    with caplog.at_level(logging.INFO, logger="qneurons"):
+        convert(Everything(), lam=0.1)
+        convert(nn.Tanh())
+    lines = [record.getMessage() for record in caplog.records]
+    settings = "lam=0.1, phi=0.001, eval_mode='limit')"
+    assert lines == [
+        f"shared: relu becomes QReLU({settings}",
+        f"body.0.relu: relu becomes QReLU({settings}",
+        f"body.1.1: elu, alpha=0.5 becomes QELU(alpha=0.5, {settings}",
+        f"blocks.1: gelu_tanh becomes QGELUTanh({settings}",
+        "blocks.0.relu: leaky_relu, negative_slope=0.2 becomes "
+        f"QLeakyReLU(negative_slope=0.2, {settings}",
+        f"heads.a.1: softplus, beta=2 becomes QSoftplus(beta=2, {settings}",
+        "the model: tanh becomes QTanh(lam=0.02, phi=0.001, eval_mode='limit')",
+    ]
+    assert {record.name for record in caplog.records} == {"qneurons"}
+    assert {record.levelname for record in caplog.records} == {"INFO"}
+
+
+# --- convert and PyTorch's transformers -----------------------------------------------------------
+
+
+def feed_forward_by_hand(layer, x, activation):
+    """What an encoder layer that normalises afterwards computes, with any activation."""
+    attended = layer.self_attn(x, x, x, need_weights=False)[0]
+    x = layer.norm1(x + attended)
+    return layer.norm2(x + layer.linear2(activation(layer.linear1(x))))
+
+
+@pytest.mark.parametrize(
+    ("activation", "row"),
+    [
+        ("relu", "relu"),
+        ("gelu", "gelu"),
+        (F.silu, "silu"),
+        (nn.ReLU(), "relu"),
+        (functools.partial(F.gelu, approximate="tanh"), "gelu_tanh"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_transformer_layer_uses_the_q_activation_in_evaluation(activation, row, grad):
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(
+        8, 2, 16, dropout=0.0, activation=activation, batch_first=True, dtype=torch.float64
+    ).eval()
+    convert(layer)
+    assert type(layer.activation) is CLASSES[row]
+    assert not layer.activation.training
+    x = normal(2, 5, 8)
+    with torch.set_grad_enabled(grad):
+        expected = feed_forward_by_hand(layer, x, lambda y: qn.q_limit(y, row))
+        torch.testing.assert_close(layer(x), expected)
+
+
+@pytest.mark.parametrize("eval_mode", ["limit", "mean", "sample"])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_an_encoder_with_padding(activation, eval_mode):
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(
+        8, 2, 16, dropout=0.0, activation=activation, batch_first=True, dtype=torch.float64
+    )
+    model = convert(nn.TransformerEncoder(layer, 2).eval(), **LIMIT, eval_mode=eval_mode)
+    x, padding = normal(2, 5, 8), torch.zeros(2, 5, dtype=torch.bool)
+    padding[0, 3:] = True
+    with torch.no_grad():
+        y = model(x, src_key_padding_mask=padding)
+    first = x[:1, :3]
+    for layer in model.layers:
+        first = feed_forward_by_hand(layer, first, lambda y: qn.q_limit(y, activation))
+    torch.testing.assert_close(y[:1, :3], first.detach())
+
+
+def test_an_encoder_left_as_it_was_keeps_its_fast_path():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model = nn.Sequential(nn.TransformerEncoder(layer, 1), nn.Tanh())
+    convert(model, exclude=["relu"])
+    assert model[0].layers[0].activation_relu_or_gelu
+    assert model[0].use_nested_tensor
+
+
+def test_a_whole_transformer():
+    model = convert(nn.Transformer(8, 2, 2, 2, 16, batch_first=True), 0.1)
+    names = [f"{side}.layers.{i}.activation" for side in ("encoder", "decoder") for i in (0, 1)]
+    assert list(q_modules(model)) == names
+    assert len(set(q_modules(model).values())) == 4
+    twin, x = copy.deepcopy(model).eval(), normal(2, 5, 8, dtype=torch.float32)
+    assert torch.equal(twin(x, x), model.eval()(x, x))

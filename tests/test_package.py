@@ -1,0 +1,100 @@
+"""The house itself: which way imports point, what they pull in, what is exported."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import qneurons
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "qneurons"
+# From the maths down to the command line: a room imports only from those before it.
+ROOMS = [
+    "quadrature",
+    "calculus",
+    "differences",
+    "activations",
+    "noise",
+    "reference",
+    "functional",
+    "surgery",
+    "modules",
+    "schedules",
+    "moments",
+    "__init__",
+]
+
+
+def imported_rooms(path: Path) -> set[str]:
+    rooms = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name} has a relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names] + [node.module]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        rooms |= {match[1] for name in names if (match := re.match(r"qneurons\.(\w+)", name))}
+    return rooms & set(ROOMS)
+
+
+def test_every_file_is_a_room():
+    assert {path.stem for path in SOURCE.glob("*.py")} == set(ROOMS)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_point_one_way(room):
+    allowed = set(ROOMS[: ROOMS.index(room)])
+    assert imported_rooms(SOURCE / f"{room}.py") <= allowed
+
+
+def test_every_room_has_its_test_file():
+    tested = {path.stem.removeprefix("test_") for path in (ROOT / "tests").glob("test_*.py")}
+    assert set(ROOMS) - {"__init__"} <= tested
+
+
+def test_importing_pulls_in_nothing_beyond_torch():
+    script = """
+import sys
+import torch, torch.distributions
+before = set(sys.modules)
+import qneurons
+new = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(*sorted(new - {"qneurons", "torch"} - set(sys.stdlib_module_names)))
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == []
+
+
+def test_importing_leaves_the_random_state_alone():
+    script = """
+import torch
+state = torch.get_rng_state()
+import qneurons
+assert torch.equal(state, torch.get_rng_state())
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_everything_exported_exists():
+    assert len(set(qneurons.__all__)) == len(qneurons.__all__)
+    for name in qneurons.__all__:
+        assert hasattr(qneurons, name)
+
+
+def test_versions_agree():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == qneurons.__version__
+    assert f"## {qneurons.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_core_depends_on_torch_alone():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert [re.match(r"\w+", name)[0] for name in project["dependencies"]] == ["torch"]
+    assert {"study", "ray", "test", "docs"} <= set(project["optional-dependencies"])
