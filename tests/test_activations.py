@@ -338,9 +338,15 @@ def test_what_is_no_activation_is_refused(wrong):
             TypeError,
             "hardtanh has no parameter 'alpha'; its parameters: min_val, max_val",
         ),
-        ("celu", {"alpha": 0}, ValueError, "celu: alpha must be positive and finite, got 0"),
-        ("softplus", {"beta": -1.0}, ValueError, "softplus: beta must be positive and finite"),
-        ("softplus", {"beta": float("inf")}, ValueError, "must be positive and finite, got inf"),
+        ("celu", {"alpha": 0}, ValueError, "celu: alpha > 0 must hold, got celu, alpha=0"),
+        ("softplus", {"beta": -1.0}, ValueError, "beta > 0 must hold, got softplus, beta=-1"),
+        (
+            "hardtanh",
+            {"min_val": 2.0},
+            ValueError,
+            "hardtanh: min_val < max_val must hold, got hardtanh, min_val=2, max_val=1",
+        ),
+        ("softplus", {"beta": float("inf")}, ValueError, "softplus: beta must be finite, got inf"),
         ("elu", {"alpha": float("nan")}, ValueError, "elu: alpha must be finite, got nan"),
         ("leaky_relu", {"negative_slope": float("inf")}, ValueError, "must be finite, got inf"),
     ],
@@ -365,13 +371,13 @@ def test_a_registered_row_is_found_by_everything_it_names(registered):
         parameters={"beta": 1.0},
         module=Swish,
         functions=(swish,),
-        positive=("beta",),
+        rule=("beta > 0", lambda beta: beta > 0),
     )
     assert rows()[-1] is row
     assert resolve("swish") is resolve(swish) is row
     assert resolve(Swish(beta=2.0)) == resolve(functools.partial(swish, beta=2.0))
     assert resolve(Swish(beta=2.0)).parameters == {"beta": 2.0}
-    with pytest.raises(ValueError, match="swish: beta must be positive and finite, got -1"):
+    with pytest.raises(ValueError, match="swish: beta > 0 must hold, got swish, beta=-1"):
         resolve("swish", beta=-1)
     with pytest.raises(ValueError, match="unknown activation 'swis'; did you mean 'swish'"):
         resolve("swis")

@@ -39,6 +39,8 @@ def saved(module):
 
 COPIES = [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module)), saved]
 every_copy = pytest.mark.parametrize("copied", COPIES, ids=["deepcopy", "pickle", "save"])
+# Dynamo itself instantiates autograd.Function.
+compiles = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 every_row = pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
 
 
@@ -112,13 +114,13 @@ def test_repr():
 
 
 def test_lam_and_phi_have_their_effect():
-    x = torch.full((100_001,), 1.0, dtype=torch.float64)
+    x = torch.full((20_001,), 1.0, dtype=torch.float64)
     # q-identity would hide q; for f = y² g is x²(2 + δ).
     for lam, phi in [(0.0, 0.25), (0.5, 0.0), (2.0, 0.25)]:
         delta = drawn(QActivation(torch.square, lam, phi), x) - 2
         assert delta.abs().min() >= phi - 1e-12
         expected = lam**2 + 2 * lam * phi * (2 / torch.pi) ** 0.5 + phi**2
-        assert abs(delta.square().mean() - expected) <= 0.02 * expected
+        assert abs(delta.square().mean() - expected) <= 0.05 * expected
 
 
 @pytest.mark.parametrize("inplace", [False, True])
@@ -162,7 +164,7 @@ def test_bad_input(training, eval_mode):
     module = qn.QELU(eval_mode=eval_mode).train(training)
     with pytest.raises(TypeError, match=r"floating dtype, got torch.int64.*x\.float\(\)"):
         module(torch.arange(3))
-    with pytest.raises(TypeError, match="floating dtype, got torch.complex64"):
+    with pytest.raises(TypeError, match=r"floating dtype, got torch\.complex64"):
         module(torch.ones(2, dtype=torch.complex64))
     with pytest.raises(TypeError, match="x must be a tensor, got float"):
         module(1.0)
@@ -239,6 +241,7 @@ def test_a_bad_lam_is_refused_and_the_old_one_kept(lam):
     assert torch.equal(drawn(module, x), drawn(qn.QTanh(0.3), x))
 
 
+@compiles
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_lam_can_be_set_in_a_compiled_model_without_recompiling(backend):
     torch._dynamo.reset()
@@ -255,14 +258,31 @@ def test_lam_can_be_set_in_a_compiled_model_without_recompiling(backend):
     torch.testing.assert_close(gradients, expected)
 
 
-@pytest.mark.parametrize("eval_mode", ["limit", "mean"])
-@pytest.mark.parametrize("activation", ["gelu", torch.atan], ids=["row", "callable"])
-def test_compiled_evaluation(eval_mode, activation):
+@compiles
+@pytest.mark.parametrize(
+    ("activation", "eval_mode"),
+    [("gelu", "limit"), ("gelu", "mean"), ("gelu", "sample"), (Named(), "limit")],
+    ids=str,
+)
+def test_compiled_evaluation(activation, eval_mode):
     torch._dynamo.reset()
     module = QActivation(activation, 0.1, eval_mode=eval_mode).eval()
     x = normal(31)
     compiled = torch.compile(module, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x), module(x))
+    torch.testing.assert_close(drawn(compiled, x), drawn(module, x))
+
+
+@compiles
+def test_compiled_training_of_a_module_with_parameters():
+    torch._dynamo.reset()
+    module = QActivation(Named(), 0.1)
+    x = normal(31)
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    y, expected = drawn(compiled, x), drawn(module, x)
+    torch.testing.assert_close(y, expected)
+    torch.testing.assert_close(
+        *(torch.autograd.grad(v.sum(), module.f.slope) for v in (y, expected))
+    )
 
 
 # --- what PyTorch's users do to a module ----------------------------------------------------------
@@ -507,10 +527,11 @@ def test_the_dtype_is_kept(dtype):
 
 def test_a_model_on_meta_is_converted():
     with torch.device("meta"):
-        model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+        model = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
     model = convert(model, lam=0.3).to_empty(device="cpu")
     assert model[1].lam == 0.3
-    assert not torch.equal(*(model[1](torch.full((9,), 1.0)) for _ in range(2))) or True
+    x = normal(31)
+    assert torch.equal(drawn(model[1], x), drawn(qn.QTanh(0.3), x))
 
 
 def test_parameters_keep_their_identity():
@@ -523,6 +544,16 @@ def test_parameters_keep_their_identity():
     drawn(model, torch.ones(2, 3)).sum().backward()
     optimizer.step()
     assert not torch.equal(parameters[0], before)
+
+
+class Tan(nn.Module):
+    def __init__(self, slope):
+        super().__init__()
+        self.slope = slope
+        self.inner = nn.Tanh()
+
+    def forward(self, x):
+        return torch.tanh(self.slope * x)
 
 
 def test_a_registered_row_is_converted():
@@ -542,16 +573,6 @@ def test_a_registered_row_is_converted():
             convert(model)
     finally:
         unregister("named")
-
-
-class Tan(nn.Module):
-    def __init__(self, slope):
-        super().__init__()
-        self.slope = slope
-        self.inner = nn.Tanh()
-
-    def forward(self, x):
-        return torch.tanh(self.slope * x)
 
 
 def test_q_activations_are_not_converted_again():
@@ -659,3 +680,19 @@ def test_a_whole_transformer():
     assert len(set(q_modules(model).values())) == 4
     twin, x = copy.deepcopy(model).eval(), normal(2, 5, 8, dtype=torch.float32)
     assert torch.equal(twin(x, x), model.eval()(x, x))
+
+
+def test_eval_mode_set_later_is_checked():
+    module = qn.QELU()
+    module.eval_mode = "mean"
+    assert module.eval_mode == "mean"
+    with pytest.raises(
+        ValueError, match="eval_mode must be one of limit, mean, sample, got 'typo'"
+    ):
+        module.eval_mode = "typo"
+
+
+def test_lam_is_no_flag():
+    """nn.ReLU(True) means inplace; here it would mean λ = 1."""
+    with pytest.raises(ValueError, match="lam must be a finite number, 0 or more, got True"):
+        qn.QReLU(True)

@@ -34,7 +34,7 @@ class Activation:
             and, if asked, its slope dg/dx (else None), for δ ≠ 0, in a form that does not cancel.
             None means the generic path, which is right where f is smooth.
         parameters: the values of f's parameters.
-        positive: which of them must be positive; the others are any finite number.
+        rule: what must hold of the parameters beyond being finite, in words and as a function.
         kinks: the points where f' jumps, as a function of the parameters.
         module: the PyTorch module that is this activation.
         functions: the PyTorch functions that are.
@@ -48,7 +48,7 @@ class Activation:
     derivative: Callable[..., Tensor]
     difference: Callable[..., d.ValueAndSlope] | None = None
     parameters: Mapping[str, float] = field(default_factory=dict)
-    positive: tuple[str, ...] = ()
+    rule: tuple[str, Callable[..., bool]] | None = None
     kinks: Callable[..., tuple[float, ...]] = _nowhere
     module: type[nn.Module] | None = None
     functions: tuple[Callable[..., Any], ...] = ()
@@ -73,11 +73,14 @@ class Activation:
             if name not in self.parameters:
                 known = ", ".join(self.parameters) or "none"
                 raise TypeError(f"{self.name} has no parameter {name!r}; its parameters: {known}")
-            if name in self.positive and not 0 < value < math.inf:
-                raise ValueError(f"{self.name}: {name} must be positive and finite, got {value!r}")
             if not math.isfinite(value):
                 raise ValueError(f"{self.name}: {name} must be finite, got {value!r}")
-        return replace(self, parameters={**self.parameters, **parameters}) if parameters else self
+        if not parameters:
+            return self
+        row = replace(self, parameters={**self.parameters, **parameters})
+        if self.rule is not None and not self.rule[1](**row.parameters):
+            raise ValueError(f"{self.name}: {self.rule[0]} must hold, got {row}")
+        return row
 
 
 def _below_zero(x: Tensor, inside: Tensor) -> Tensor:
@@ -150,7 +153,7 @@ _ROWS = [
         lambda x, alpha: torch.exp(x.clamp(max=0) / alpha),
         d.q_celu,
         parameters={"alpha": 1.0},
-        positive=("alpha",),
+        rule=("alpha > 0", lambda alpha: alpha > 0),
         module=nn.CELU,
         functions=(F.celu, F.celu_, torch.celu),
     ),
@@ -160,7 +163,7 @@ _ROWS = [
         d.softplus_derivative,
         d.q_softplus,
         parameters={"beta": 1.0},
-        positive=("beta",),
+        rule=("beta > 0", lambda beta: beta > 0),
         module=nn.Softplus,
         functions=(F.softplus,),
         options={"threshold": 20.0},
@@ -206,6 +209,7 @@ _ROWS = [
         lambda x, min_val, max_val: ((x >= min_val) & (x < max_val)).to(x.dtype),
         d.q_hardtanh,
         parameters={"min_val": -1.0, "max_val": 1.0},
+        rule=("min_val < max_val", lambda min_val, max_val: min_val < max_val),
         kinks=lambda min_val, max_val: (min_val, max_val),
         module=nn.Hardtanh,
         functions=(F.hardtanh, F.hardtanh_),
@@ -347,7 +351,7 @@ def register(
     derivative: Callable[..., Tensor] | None = None,
     difference: Callable[..., d.ValueAndSlope] | None = None,
     parameters: Mapping[str, float] | None = None,
-    positive: tuple[str, ...] = (),
+    rule: tuple[str, Callable[..., bool]] | None = None,
     kinks: Callable[..., tuple[float, ...]] = _nowhere,
     module: type[nn.Module] | None = None,
     functions: tuple[Callable[..., Any], ...] = (),
@@ -374,7 +378,7 @@ def register(
         derivative=derivative or generic.derivative,
         difference=difference,
         parameters=dict(parameters or {}),
-        positive=positive,
+        rule=rule,
         kinks=kinks,
         module=module,
         functions=functions,

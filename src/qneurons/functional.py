@@ -60,12 +60,11 @@ def q_activation(
         tensor([-0.3679, -0.3033, 1.0000])
     """
     check_eval_mode(eval_mode)
-    if not training and eval_mode == "limit":
-        return q_limit(x, activation)
-    if not training and eval_mode == "mean":
-        return q_mean(x, activation, lam, phi)
     check_x(x)
-    return sample(x, resolve(activation), _check_lam(lam, x), check_phi(phi), generator)
+    lam, phi, row = _check_lam(lam, x), check_phi(phi), resolve(activation)
+    if training or eval_mode == "sample":
+        return sample(x, row, lam, phi, generator)
+    return q_limit(x, row) if eval_mode == "limit" else q_mean(x, row, lam, phi)
 
 
 def sample(
@@ -341,7 +340,7 @@ def check_phi(phi: float) -> float:
 
 
 def check_lam(lam: float) -> float:
-    if not 0 <= lam < math.inf:
+    if isinstance(lam, bool | str) or not 0 <= lam < math.inf:
         raise ValueError(f"lam must be a finite number, 0 or more, got {lam!r}")
     return lam
 

@@ -72,7 +72,7 @@ class QActivation(nn.Module):
         if isinstance(self.activation.f, nn.Module):
             self.f = self.activation.f  # so that its own parameters belong to the model
         self.phi = check_phi(phi)
-        self.eval_mode = check_eval_mode(eval_mode)
+        self.eval_mode = eval_mode
         self._lam = _lam_tensor(torch.get_default_device())
         self.lam = lam
 
@@ -85,10 +85,19 @@ class QActivation(nn.Module):
         self._lam_value = float(check_lam(lam))
         self._lam.fill_(self._lam_value)
 
+    @property
+    def eval_mode(self) -> str:
+        return self._eval_mode
+
+    @eval_mode.setter
+    def eval_mode(self, eval_mode: str) -> None:
+        self._eval_mode = check_eval_mode(eval_mode)
+
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training and self.eval_mode == "limit":
+        mode = "sample" if self.training else self._eval_mode
+        if mode == "limit":
             return q_limit(x, self.activation)
-        if not self.training and self.eval_mode == "mean":
+        if mode == "mean":
             return q_mean(x, self.activation, self.lam, self.phi)
         check_x(x)
         return sample(x, self.activation, self._lam, self.phi)
@@ -167,7 +176,7 @@ def convert(
     module that stands in several places stays one module), and functions of the table that a
     module keeps as an attribute, as ``nn.TransformerEncoderLayer`` does. ``nn.Identity`` is left
     alone. What a ``forward`` calls in its code, and what recurrent layers compute inside, cannot be
-    replaced and is named in a warning. Each replacement is logged, at level INFO, to the logger
+    replaced; it is named in a warning, as are activations that are not in the table. Each replacement is logged, at level INFO, to the logger
     ``"qneurons"``.
 
     Args:
@@ -208,5 +217,5 @@ def convert(
         surgery.put(place, new)
     surgery.leave_nested_tensors(model)
     if unseen:
-        warnings.warn(f"not converted, being written in code: {'; '.join(unseen)}", stacklevel=2)
+        warnings.warn(f"not converted: {'; '.join(unseen)}", stacklevel=2)
     return model

@@ -109,10 +109,23 @@ def leave_nested_tensors(model: nn.Module) -> None:
             module.use_nested_tensor = False
 
 
-def unseen(model: nn.Module) -> list[str]:
-    """Names the activations that a model computes in code, where they cannot be replaced.
+_OTHER_ACTIVATIONS = (
+    nn.PReLU,
+    nn.RReLU,
+    nn.Softplus,  # with a threshold of its own
+    nn.Hardsigmoid,
+    nn.Hardshrink,
+    nn.Softshrink,
+    nn.Tanhshrink,
+    nn.LogSigmoid,
+    nn.Threshold,
+)
 
-    They are recognised by the names that the code of ``forward`` uses, other than attributes of
+
+def unseen(model: nn.Module) -> list[str]:
+    """Names the activations of a model that are not replaced: in code, or not in the table.
+
+    Those in code are recognised by the names that ``forward`` uses, other than attributes of
     ``self``: another function of the same name is taken for an activation, and one behind a helper
     function is not seen.
     """
@@ -122,6 +135,8 @@ def unseen(model: nn.Module) -> list[str]:
         cls = type(module)
         if isinstance(module, nn.RNNBase | nn.RNNCellBase):
             reports.setdefault(cls, f"the gates of {cls.__name__} ({path or 'the model'})")
+        elif cls in _OTHER_ACTIVATIONS:
+            reports.setdefault(cls, f"{cls.__name__} ({path or 'the model'}), not in the table")
         elif not cls.__module__.startswith("torch.nn."):
             code = getattr(inspect.unwrap(cls.forward), "__code__", None)
             names = _names_used(code, owner=code.co_varnames[:1]) if code else ()

@@ -1,0 +1,663 @@
+"""q-activations as functions: shapes, dtypes, noise, evaluation modes, derivatives, bad input."""
+
+import functools
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.autograd import gradcheck, gradgradcheck
+
+import qneurons as qn
+from qneurons import functional, moments, q_activation, q_difference, q_limit, q_mean
+from qneurons.activations import resolve, rows
+from qneurons.noise import draw_delta
+
+ROWS = rows()
+INF, NAN = math.inf, math.nan
+
+
+def smooth(y: torch.Tensor) -> torch.Tensor:
+    """A callable that no row knows, equal to silu."""
+    return y * torch.sigmoid(y)
+
+
+each_row = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+each_row_and_callable = pytest.mark.parametrize(
+    "row", [*ROWS, resolve(smooth)], ids=lambda row: row.name
+)
+forward_mode = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def randn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    return 2 * torch.randn(shape, dtype=dtype, generator=seeded(seed))
+
+
+def grad(y: torch.Tensor, x: torch.Tensor, create_graph: bool = False) -> torch.Tensor:
+    return torch.autograd.grad(y, x, torch.ones_like(y), create_graph=create_graph)[0]
+
+
+def g_and_slope(x: torch.Tensor, delta, row) -> tuple[torch.Tensor, torch.Tensor]:
+    x = x.detach().requires_grad_()
+    value = q_difference(x, delta, row)
+    return value.detach(), grad(value, x)
+
+
+# --- shapes and layouts ---------------------------------------------------------------------------
+
+LAYOUTS = {
+    "zero-dimensional": lambda: randn(1)[0],
+    "empty": lambda: randn(0, 3),
+    "1023": lambda: randn(1023),
+    "channels-last": lambda: randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+    "permuted": lambda: randn(3, 4, 5).permute(2, 0, 1),
+    "transposed": lambda: randn(4, 5).t(),
+    "sliced": lambda: randn(8, 9)[1::2, ::3],
+    "expanded": lambda: randn(4, 1).expand(4, 5),
+    "more-than-a-block": lambda: randn(65539),
+    "large-channels-last": lambda: randn(2, 3, 110, 101).to(memory_format=torch.channels_last),
+    "large-sliced": lambda: randn(400, 401)[:, ::2],
+}
+each_layout = pytest.mark.parametrize("layout", LAYOUTS)
+
+
+@each_layout
+@each_row_and_callable
+def test_layout_is_that_of_empty_like(row, layout):
+    x = LAYOUTS[layout]()
+    want = torch.empty_like(x)
+    leaf = x.detach().requires_grad_()
+    value = q_activation(leaf, row, generator=seeded())
+    results = [
+        value,
+        grad(value, leaf),
+        q_activation(x, row, generator=seeded()),
+        q_difference(x, torch.full(x.shape, 0.5), row),
+        q_limit(x, row),
+    ]
+    if x.numel() < 2**16:
+        results.append(q_mean(x, row, 0.02))
+    for result in results:
+        assert (result.shape, result.stride(), result.dtype) == (x.shape, want.stride(), x.dtype)
+
+
+@each_layout
+@each_row_and_callable
+def test_layout_changes_neither_noise_nor_value(row, layout):
+    x = LAYOUTS[layout]()
+    plain = x.clone(memory_format=torch.contiguous_format)
+    got, want = (q_activation(y, row, lam=1.0, generator=seeded()) for y in (x, plain))
+    torch.testing.assert_close(got.contiguous(), want, rtol=1e-5, atol=1e-6)
+
+
+@each_row
+def test_delta_of_another_layout_does_not_change_the_layout(row):
+    x, delta = randn(4, 5), randn(5, 4, seed=1).t()
+    result = q_difference(x, delta, row)
+    assert result.is_contiguous()
+    torch.testing.assert_close(result, q_difference(x, delta.contiguous(), row))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@each_row
+def test_blocks_change_no_bit(row, dtype, monkeypatch):
+    x, delta = randn(3 * 2**16 + 17, dtype=dtype), randn(3 * 2**16 + 17, seed=1)
+    in_blocks = g_and_slope(x, delta, row)
+    monkeypatch.setattr(functional, "_BLOCK", x.numel())
+    for got, want in zip(in_blocks, g_and_slope(x, delta, row), strict=True):
+        assert torch.equal(got, want)
+
+
+@each_row
+def test_value_is_the_same_with_and_without_gradient(row):
+    x, delta = randn(1023), randn(1023, seed=1)
+    torch.testing.assert_close(
+        g_and_slope(x, delta, row)[0], q_difference(x, delta, row), rtol=1e-6, atol=1e-7
+    )
+
+
+@pytest.mark.parametrize("eval_mode", ["training", "limit", "mean", "sample"])
+@each_row_and_callable
+def test_meta_device(row, eval_mode):
+    x = torch.empty(2, 3, dtype=torch.float16, device="meta", requires_grad=True)
+    mode = {"training": True} if eval_mode == "training" else dict(training=False)
+    if eval_mode != "training":
+        mode["eval_mode"] = eval_mode
+    for lam in (0.02, torch.tensor(0.5), torch.ones(3, device="meta")):
+        result = q_activation(x, row, lam, **mode)
+        gradient = grad(result, x)
+        for tensor in (result, gradient):
+            assert (tensor.shape, tensor.dtype, tensor.device) == (x.shape, x.dtype, x.device)
+
+
+# --- dtypes ---------------------------------------------------------------------------------------
+
+
+def within_one_ulp(got: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
+    info = torch.finfo(got.dtype)
+    exponent = want.abs().clamp(min=info.tiny).log2().floor()
+    return (got.double() - want).abs() <= info.eps * torch.exp2(exponent)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@each_row
+def test_half_precision_is_within_one_ulp_of_float64(row, dtype):
+    # A step off the round numbers, at some of which a slope is exactly zero.
+    x = torch.linspace(-4.93, 4.87, 57).to(dtype)[:, None]
+    delta = torch.tensor([0.0, 1e-6, -1e-3, 0.03, -0.4, -0.999, -1.3, 2.5])
+    want = g_and_slope(*torch.broadcast_tensors(x.double(), delta.double()), row)
+    got = g_and_slope(*torch.broadcast_tensors(x, delta), row)
+    for low, high in zip(got, want, strict=True):
+        assert low.dtype == dtype
+        assert within_one_ulp(low, high).all()
+    assert within_one_ulp(q_limit(x, row), q_limit(x.double(), row)).all()
+    assert within_one_ulp(q_mean(x, row, 0.5), q_mean(x.double(), row, 0.5)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_every_result_has_the_dtype_of_x(dtype):
+    x = randn(5, dtype=torch.float64).to(dtype).requires_grad_()
+    for result in (
+        q_difference(x, torch.tensor(0.5, dtype=torch.float64), "elu"),
+        q_limit(x, "elu"),
+        q_mean(x, "elu", 0.1),
+        q_activation(x, "elu", torch.tensor(0.1, dtype=torch.float64)),
+        q_activation(x, smooth),
+    ):
+        assert result.dtype == dtype
+        assert grad(result, x).dtype == dtype
+
+
+def test_noise_of_half_precision_is_that_of_float32():
+    x = randn(1000).half()
+    low, high = (q_activation(y, "tanh", 1.0, generator=seeded()) for y in (x, x.float()))
+    assert torch.equal(low, high.half())
+
+
+# --- δ --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@each_row_and_callable
+def test_zero_delta_is_the_limit(row, dtype, zero):
+    x = randn(200, dtype=dtype).requires_grad_()
+    tolerance = {"rtol": 1e-5, "atol": 1e-6} if dtype == torch.float32 else {}
+    at_zero, limit = q_difference(x, zero, row), q_limit(x, row)
+    tolerance = {"rtol": 8 * torch.finfo(dtype).eps, "atol": 4 * torch.finfo(dtype).eps}
+    torch.testing.assert_close(at_zero, limit, **tolerance)
+    tolerance["atol"] *= 4  # the slope of the limit is autograd's and cancels in places
+    torch.testing.assert_close(grad(at_zero, x), grad(limit, x), **tolerance)
+
+
+@each_row_and_callable
+def test_difference_is_the_quotient(row):
+    x, delta = randn(50, dtype=torch.float64), randn(50, dtype=torch.float64, seed=1)
+    want = (row(x * (1 + delta)) - row(x)) / delta
+    torch.testing.assert_close(q_difference(x, delta, row), want, rtol=1e-9, atol=1e-12)
+
+
+@each_row_and_callable
+def test_delta_and_x_broadcast_against_each_other(row):
+    x = randn(3, 1).requires_grad_()
+    delta = torch.tensor([0.5, -0.3, -1.5, 2.0])
+    value = q_difference(x, delta, row)
+    wide = x.detach().expand(3, 4).contiguous().requires_grad_()
+    want = q_difference(wide, delta.expand(3, 4).contiguous(), row)
+    torch.testing.assert_close(value, want, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(grad(value, x), grad(want, wide).sum(1, keepdim=True))
+    assert q_difference(randn(1)[0], delta, row).shape == (4,)
+    assert torch.equal(q_difference(x, 0.5, row), q_difference(x, torch.tensor(0.5), row))
+
+
+def test_delta_is_not_changed_in_place():
+    delta = torch.tensor([0.0, 0.5])
+    q_difference(randn(2), delta, "elu")
+    assert delta.tolist() == [0.0, 0.5]
+
+
+@each_row
+def test_x_is_not_changed_in_place(row):
+    x = randn(100)
+    before = x.clone()
+    g_and_slope(x, randn(100, seed=1), row)
+    q_limit(x, row), q_mean(x, row, 0.1)
+    assert torch.equal(x, before)
+
+
+# --- noise ----------------------------------------------------------------------------------------
+
+
+@each_row_and_callable
+def test_training_is_the_difference_at_the_drawn_delta(row):
+    x = randn(40, 50)
+    drawn = draw_delta(x.shape, 0.7, 0.1, dtype=x.dtype, device="cpu", generator=seeded())
+    got = q_activation(x, row, 0.7, 0.1, generator=seeded())
+    assert torch.equal(got, q_difference(x, drawn, row))
+
+
+def test_generator_is_the_only_source_of_noise():
+    x, generator = randn(1000), seeded(3)
+    before = torch.get_rng_state()
+    first, second = (q_activation(x, "tanh", generator=generator) for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(first, q_activation(x, "tanh", generator=seeded(3)))
+    assert (first != second).float().mean() > 0.99
+    assert (first != q_activation(x, "tanh", generator=seeded(4))).float().mean() > 0.99
+
+
+def test_without_a_generator_the_default_one_is_the_source():
+    x = randn(1000)
+    torch.manual_seed(3)
+    first, second = (q_activation(x, "tanh") for _ in range(2))
+    torch.manual_seed(3)
+    assert torch.equal(first, q_activation(x, "tanh"))
+    assert torch.equal(second, q_activation(x, "tanh"))
+    assert (first != second).float().mean() > 0.99
+
+
+def test_every_element_has_its_own_noise():
+    value = q_activation(torch.full((1000,), -0.5), "tanh", generator=seeded())
+    assert value.unique().numel() > 990
+
+
+def test_evaluation_draws_nothing():
+    before = torch.get_rng_state()
+    for eval_mode in ("limit", "mean"):
+        q_activation(randn(10), "tanh", training=False, eval_mode=eval_mode)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_lam_that_broadcasts_scales_its_own_part():
+    x = randn(2, 3, 4, 5)
+    lam = torch.tensor([0.1, 1.0, 3.0]).reshape(3, 1, 1)
+    got = q_activation(x, "gelu", lam, generator=seeded())
+    for channel, value in enumerate(lam.flatten().tolist()):
+        alone = q_activation(x, "gelu", value, generator=seeded())
+        assert torch.equal(got[:, channel], alone[:, channel])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_lam_as_a_tensor_is_lam_as_a_number(dtype):
+    x = randn(100)
+    got = q_activation(x, "gelu", torch.tensor(0.5, dtype=dtype), generator=seeded())
+    assert torch.equal(got, q_activation(x, "gelu", 0.5, generator=seeded()))
+    torch.testing.assert_close(
+        q_mean(x, "gelu", torch.tensor(0.5, dtype=dtype)), q_mean(x, "gelu", 0.5)
+    )
+
+
+@each_row
+def test_lam_zero_leaves_the_two_values_at_phi(row):
+    x = randn(1).expand(200)
+    got = q_activation(x, row, 0.0, 0.3, generator=seeded())
+    ends = [q_difference(x, sign * 0.3, row) for sign in (1, -1)]
+    is_end = [(got - end).abs() <= 1e-6 for end in ends]
+    assert (is_end[0] | is_end[1]).all()
+    assert all(mask.float().mean() > 0.3 for mask in is_end)
+
+
+@each_row_and_callable
+def test_lam_and_phi_zero_give_the_limit(row):
+    x = randn(200)
+    got = q_activation(x, row, 0.0, 0.0, generator=seeded())
+    torch.testing.assert_close(got, q_limit(x, row), rtol=1e-5, atol=1e-6)
+
+
+@each_row
+def test_phi_zero_is_finite_with_its_gradient(row):
+    x = randn(2**16).requires_grad_()
+    value = q_activation(x, row, 1e-9, 0.0, generator=seeded())
+    torch.testing.assert_close(value, q_limit(x, row), rtol=1e-5, atol=1e-5)
+    assert grad(value, x).isfinite().all()
+
+
+# --- NaN and inf ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.5, -0.5, -1.0, -1.5])
+@each_row_and_callable
+def test_nan_propagates(row, delta):
+    value, slope = g_and_slope(torch.tensor([NAN, 1.0]), delta, row)
+    assert value.isnan().tolist() == [True, False]
+    assert slope[1].isfinite()
+    x = torch.tensor([NAN])
+    assert q_difference(x, delta, row).isnan()
+    assert q_limit(x, row).isnan()
+    assert q_mean(x, row, 0.02).isnan()
+    assert q_mean(x, row, 1.0).isnan()
+    assert q_activation(x, row, generator=seeded()).isnan()
+
+
+@pytest.mark.parametrize("delta", [0.5, -0.5, -1.5, -3.0])
+@each_row
+def test_infinity_gives_no_finite_value_but_the_limit(row, delta):
+    x = torch.tensor([-INF, INF], dtype=torch.float64)
+    value = q_difference(x, delta, row)
+    far = q_difference(x.clamp(-1e200, 1e200), delta, row)
+    assert ((value == far) | ~value.isfinite()).all()
+    grows = far.abs() > 1e100
+    assert not value[grows].isfinite().any()
+
+
+@pytest.mark.parametrize("delta", [0.5, -0.5, -1.5])
+@pytest.mark.parametrize("name", ["relu", "leaky_relu", "elu", "selu", "celu", "identity"])
+def test_plus_infinity_stays_plus_infinity(name, delta):
+    value, _ = g_and_slope(torch.tensor([INF]), delta, name)
+    assert value.item() == INF
+
+
+# --- evaluation -----------------------------------------------------------------------------------
+
+
+@each_row
+def test_short_name(row):
+    short = getattr(qn, f"q_{row.name}")
+    x = randn(100)
+    assert short.__name__ == f"q_{row.name}"
+    assert row.name in short.__doc__
+    assert torch.equal(
+        short(x, 0.5, 0.1, generator=seeded()), q_activation(x, row, 0.5, 0.1, generator=seeded())
+    )
+    assert torch.equal(short(x, training=False), q_limit(x, row))
+    assert torch.equal(
+        short(x, 0.5, 0.1, training=False, eval_mode="mean"), q_mean(x, row, 0.5, 0.1)
+    )
+    for name, value in row.parameters.items():
+        other = {name: value + 0.5}
+        assert f"{name}={value:g}" in short.__doc__
+        got = short(x, generator=seeded(), **other)
+        assert torch.equal(got, q_activation(x, resolve(row, **other), generator=seeded()))
+        assert not torch.equal(got, short(x, generator=seeded()))
+
+
+@each_row_and_callable
+def test_evaluation_modes(row):
+    x = randn(50)
+    evaluate = functools.partial(q_activation, x, row, 0.5, 0.01, training=False)
+    assert torch.equal(evaluate(), q_limit(x, row))
+    assert torch.equal(evaluate(eval_mode="limit"), q_limit(x, row))
+    assert torch.equal(evaluate(eval_mode="mean"), q_mean(x, row, 0.5, 0.01))
+    assert torch.equal(
+        evaluate(eval_mode="sample", generator=seeded()),
+        q_activation(x, row, 0.5, 0.01, generator=seeded()),
+    )
+
+
+@pytest.mark.parametrize("eval_mode", ["limit", "mean", "sample"])
+def test_eval_mode_does_not_matter_in_training(eval_mode):
+    x = randn(50)
+    got = q_activation(x, "elu", eval_mode=eval_mode, generator=seeded())
+    assert torch.equal(got, q_activation(x, "elu", generator=seeded()))
+
+
+@each_row
+def test_limit_is_the_derivative_times_x(row):
+    x = randn(200, dtype=torch.float64).requires_grad_()
+    torch.testing.assert_close(q_limit(x, row), x * grad(row(x), x), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("lam", [0.02, 1.0])
+@each_row_and_callable
+def test_mean_is_the_mean_of_draws(row, lam):
+    x = torch.tensor([-1.3, 0.8], dtype=torch.float64)
+    draws = q_activation(x.expand(200_000, 2), row, lam, generator=seeded())
+    error = (draws.mean(0) - q_mean(x, row, lam)).abs()
+    assert (error <= 4.5 * draws.std(0) / math.sqrt(len(draws)) + 1e-12).all()
+
+
+@each_row
+def test_mean_is_the_first_moment(row):
+    x = torch.tensor([-2.7, -0.4, 0.9, 3.3], dtype=torch.float64)
+    for lam in (0.02, 0.5, 3.0):
+        torch.testing.assert_close(
+            q_mean(x, row, lam), moments.mean(x, row, lam), rtol=1e-8, atol=1e-8
+        )
+
+
+def test_mean_at_lam_and_phi_zero_is_the_limit():
+    x = randn(50, dtype=torch.float64)
+    torch.testing.assert_close(q_mean(x, "gelu", 0.0, 0.0), q_limit(x, "gelu"))
+
+
+def test_mean_of_a_lam_that_broadcasts():
+    x, lam = randn(3, 4, dtype=torch.float64), torch.tensor([[0.02], [0.7], [3.0]])
+    got = q_mean(x, "elu", lam)
+    for i in range(3):
+        torch.testing.assert_close(got[i], q_mean(x[i], "elu", lam[i].item()), rtol=1e-7, atol=1e-8)
+
+
+# --- derivatives ----------------------------------------------------------------------------------
+
+# No x and no x(1 + δ) is near a kink of any row: -3, -1, 0, 1, 3, 6.
+X = (-4.3, -2.1, -0.7, -0.05, 0.04, 0.6, 1.7, 6.7)
+DELTAS = (0.0, 1e-9, 0.3, -0.4, -0.999, -1.0, -1.3, 5.0)
+
+
+@forward_mode
+@each_row_and_callable
+def test_gradients(row):
+    x = torch.tensor(X, dtype=torch.float64, requires_grad=True)
+    for delta in DELTAS:
+        assert gradcheck(q_difference, (x, delta, row), check_forward_ad=True)
+
+
+@forward_mode
+@each_row_and_callable
+def test_second_gradients(row):
+    x = torch.tensor(X, dtype=torch.float64, requires_grad=True)
+    for delta in DELTAS:
+        assert gradgradcheck(q_difference, (x, delta, row), check_fwd_over_rev=True)
+
+
+@each_row_and_callable
+def test_third_derivative(row):
+    def second_derivative(x):
+        slope = grad(q_difference(x, delta, row), x, create_graph=True)
+        return grad(slope, x, create_graph=True)
+
+    x = torch.tensor(X, dtype=torch.float64, requires_grad=True)
+    for delta in DELTAS:
+        got = grad(second_derivative(x), x)
+        right, left = (
+            second_derivative((x + step).detach().requires_grad_()) for step in (1e-5, -1e-5)
+        )
+        torch.testing.assert_close(got, (right - left) / 2e-5, rtol=1e-5, atol=1e-5)
+
+
+@each_row
+def test_gradients_of_limit_and_mean(row):
+    x = torch.tensor(X, dtype=torch.float64, requires_grad=True)
+    assert gradcheck(q_limit, (x, row))
+    assert gradgradcheck(q_limit, (x, row))
+    assert gradcheck(lambda x: q_mean(x[:4], row, 0.02), (x,))
+
+
+def test_gradient_of_training_is_that_at_the_drawn_delta():
+    x = randn(40, 50)
+    leaf = x.clone().requires_grad_()
+    drawn = draw_delta(x.shape, 0.7, 0.1, dtype=x.dtype, device="cpu", generator=seeded())
+    value = q_activation(leaf, "gelu", 0.7, 0.1, generator=seeded())
+    assert torch.equal(grad(value, leaf), g_and_slope(x, drawn, "gelu")[1])
+
+
+def test_gradient_reaches_the_parameters_of_a_module():
+    prelu = nn.PReLU(init=0.3)
+    x = torch.tensor([-1.0, -2.0, 3.0], requires_grad=True)
+    value = q_difference(x, torch.tensor([0.5, -0.5, -3.0]), prelu)
+    value.sum().backward()
+    torch.testing.assert_close(value.detach(), torch.tensor([-0.3, -0.6, 1.6]))
+    # f(x) is 0.3 x below zero: there g is 0.3 x, and (0.3 (-6) - 3) / -3 at the last.
+    torch.testing.assert_close(prelu.weight.grad, torch.tensor([-1.0 - 2.0 + 2.0]))
+    torch.testing.assert_close(x.grad, torch.tensor([0.3, 0.3, 1.6 / 3]))
+
+
+def test_no_graph_without_grad():
+    x = randn(3).requires_grad_()
+    with torch.no_grad():
+        assert not q_activation(x, "elu").requires_grad
+    assert not q_activation(x.detach(), "elu").requires_grad
+
+
+# --- bytes kept for backward ----------------------------------------------------------------------
+
+
+def bytes_kept(function, x: torch.Tensor) -> int:
+    kept = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = function(x)
+    assert result.requires_grad
+    return sum(kept.values())
+
+
+def papers_snippet(x: torch.Tensor, lam: float = 0.02, phi: float = 1e-3) -> torch.Tensor:
+    q = torch.randn(x.shape, generator=seeded())
+    q = (2 * (q >= 0) - 1) * (lam * q.abs() + phi)
+    return (F.elu(x * (1 + q)) - F.elu(x)) / q
+
+
+@pytest.mark.parametrize("num_elements", [2**12, 2**17])
+@each_row
+def test_fewer_bytes_are_kept_than_by_the_papers_snippet(row, num_elements):
+    x = randn(num_elements).requires_grad_()
+    assert bytes_kept(lambda x: q_activation(x, row), x) < bytes_kept(papers_snippet, x)
+
+
+# --- bad input ------------------------------------------------------------------------------------
+
+FLOATS = torch.ones(4, 3)
+BAD_CALLS = {
+    "unknown activation": (
+        lambda: q_activation(FLOATS, "ellu"),
+        (ValueError, "unknown activation 'ellu'; did you mean 'elu'.*: sigmoid, tanh, relu"),
+    ),
+    "no activation": (
+        lambda: q_activation(FLOATS, None),
+        (TypeError, 'an activation is a name.* got None; for example "elu"'),
+    ),
+    "class for activation": (
+        lambda: q_limit(FLOATS, nn.ELU),
+        (TypeError, r"an activation is .* got <class .*ELU'>; for example .*nn.ELU\(alpha=0.5\)"),
+    ),
+    "negative lam": (
+        lambda: q_activation(FLOATS, "elu", -0.1),
+        (ValueError, "lam must be a finite number, 0 or more, got -0.1"),
+    ),
+    "negative lam, limit": (
+        lambda: q_activation(FLOATS, "elu", -0.1, training=False),
+        (ValueError, "lam must be a finite number, 0 or more, got -0.1"),
+    ),
+    "nan lam": (
+        lambda: q_activation(FLOATS, "elu", NAN),
+        (ValueError, "lam must be a finite number, 0 or more, got nan"),
+    ),
+    "infinite lam": (
+        lambda: q_mean(FLOATS, "elu", INF),
+        (ValueError, "lam must be a finite number, 0 or more, got inf"),
+    ),
+    "negative lam tensor": (
+        lambda: q_activation(FLOATS, "elu", torch.tensor([0.1, -2.0, 1.0])),
+        (ValueError, "every value of lam must be finite, 0 or more, got -2.0"),
+    ),
+    "nan lam tensor": (
+        lambda: q_activation(FLOATS, "elu", torch.tensor(NAN)),
+        (ValueError, "every value of lam must be finite, 0 or more, got nan"),
+    ),
+    "nan lam tensor, mean": (
+        lambda: q_mean(FLOATS, "elu", torch.tensor(NAN)),
+        (ValueError, "every value of lam must be finite, 0 or more, got nan"),
+    ),
+    "shape of lam": (
+        lambda: q_activation(FLOATS, "elu", torch.ones(4)),
+        (ValueError, r"lam must broadcast to the shape of x, got \(4,\) for \(4, 3\); reshape"),
+    ),
+    "lam larger than x": (
+        lambda: q_mean(FLOATS, "elu", torch.ones(2, 4, 3)),
+        (ValueError, r"lam must broadcast to .*, got \(2, 4, 3\) for \(4, 3\); reshape"),
+    ),
+    "integer lam tensor": (
+        lambda: q_activation(FLOATS, "elu", torch.ones(3, dtype=torch.int64)),
+        (TypeError, r"lam must be a floating tensor.*torch.int64.*; pass lam.detach\(\).float\(\)"),
+    ),
+    "lam with gradient": (
+        lambda: q_activation(FLOATS, "elu", torch.ones(3, requires_grad=True)),
+        (TypeError, r"without gradient.*requires_grad=True; pass lam.detach\(\)"),
+    ),
+    "negative phi": (
+        lambda: q_activation(FLOATS, "elu", phi=-1e-3),
+        (ValueError, "phi must be a finite number, 0 or more, got -0.001"),
+    ),
+    "nan phi": (
+        lambda: q_mean(FLOATS, "elu", 0.1, NAN),
+        (ValueError, "phi must be a finite number, 0 or more, got nan"),
+    ),
+    "tensor phi": (
+        lambda: q_activation(FLOATS, "elu", phi=torch.tensor(0.5)),
+        (ValueError, r"phi must be a finite number, 0 or more, got tensor\(0.5"),
+    ),
+    "shape of delta": (
+        lambda: q_difference(FLOATS, torch.ones(4), "elu"),
+        (ValueError, r"delta must broadcast against x, got shapes \(4,\) and \(4, 3\)"),
+    ),
+    "delta with gradient": (
+        lambda: q_difference(FLOATS, torch.ones(3, requires_grad=True), "elu"),
+        (ValueError, r"delta requires grad, but no gradient flows to it; pass delta.detach\(\)"),
+    ),
+    "unknown eval_mode": (
+        lambda: q_activation(FLOATS, "elu", eval_mode="average"),
+        (ValueError, "eval_mode must be one of limit, mean, sample, got 'average'"),
+    ),
+    "unknown parameter": (
+        lambda: qn.q_elu(FLOATS, beta=1.0),
+        (TypeError, "elu has no parameter 'beta'; its parameters: alpha"),
+    ),
+    "parameter that must be positive": (
+        lambda: qn.q_celu(FLOATS, alpha=-1.0),
+        (ValueError, "celu: alpha > 0 must hold, got celu, alpha=-1"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_CALLS)
+def test_bad_argument(name):
+    call, (error, message) = BAD_CALLS[name]
+    with pytest.raises(error, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: q_activation(x, "elu"),
+        lambda x: q_activation(x, "elu", training=False),
+        lambda x: q_difference(x, 0.5, "elu"),
+        lambda x: q_limit(x, "elu"),
+        lambda x: q_mean(x, "elu", 0.1),
+    ],
+)
+def test_bad_x(function):
+    for x, message in (
+        (torch.arange(3), r"floating dtype, got torch.int64; .*: convert with x.float\(\)$"),
+        (torch.ones(3, dtype=torch.bool), r"got torch.bool; .*: convert with x.float\(\)$"),
+        (torch.ones(3, dtype=torch.complex64), "got torch.complex64; .* is a real function$"),
+        ([1.0, 2.0], "x must be a tensor, got list"),
+        (1.0, "x must be a tensor, got float"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            function(x)
+
+
+def test_a_callable_must_keep_the_shape():
+    with pytest.raises(ValueError, match="act element by element and keep the shape"):
+        q_activation(FLOATS, lambda y: y.sum())
