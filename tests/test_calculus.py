@@ -26,7 +26,6 @@ from qneurons.calculus import (
 
 quickly = settings(deadline=None, derandomize=True, max_examples=40)
 # torch's own forward mode scripts its decompositions on first use.
-forward_mode = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
 reals = st.one_of(st.sampled_from([0.0, 1.0, -1.0, 0.5, 2.0]), st.floats(-3, 3))
 
 SMOOTH = {
@@ -510,7 +509,6 @@ def test_kink_at_the_point_takes_the_derivative_of_autograd():
     assert_equal(x.grad, [0.0, 0.0])
 
 
-@forward_mode
 def test_gradients_in_x_p_and_q():
     x = f64([0.0, 0.0, 0.7, -1.2, 0.3, 2.0]).requires_grad_()
     p = f64([1.0, 0.5, 1.0, 2.0, 1.0, 0.3]).requires_grad_()
@@ -660,7 +658,6 @@ def test_function_that_works_in_place():
     assert_equal(x, [1.0, -1.0])
 
 
-@forward_mode
 def test_under_function_transforms_and_without_grad_mode():
     x = f64([0.0, 0.5, 2.0])
     expected = slope(torch.tanh, [0.0, 0.5, 2.0])

@@ -40,7 +40,6 @@ def saved(module):
 COPIES = [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module)), saved]
 every_copy = pytest.mark.parametrize("copied", COPIES, ids=["deepcopy", "pickle", "save"])
 # Dynamo itself instantiates autograd.Function.
-compiles = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 every_row = pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
 
 
@@ -241,7 +240,6 @@ def test_a_bad_lam_is_refused_and_the_old_one_kept(lam):
     assert torch.equal(drawn(module, x), drawn(qn.QTanh(0.3), x))
 
 
-@compiles
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_lam_can_be_set_in_a_compiled_model_without_recompiling(backend):
     torch._dynamo.reset()
@@ -258,7 +256,6 @@ def test_lam_can_be_set_in_a_compiled_model_without_recompiling(backend):
     torch.testing.assert_close(gradients, expected)
 
 
-@compiles
 @pytest.mark.parametrize(
     ("activation", "eval_mode"),
     [("gelu", "limit"), ("gelu", "mean"), ("gelu", "sample"), (Named(), "limit")],
@@ -272,7 +269,6 @@ def test_compiled_evaluation(activation, eval_mode):
     torch.testing.assert_close(drawn(compiled, x), drawn(module, x))
 
 
-@compiles
 def test_compiled_training_of_a_module_with_parameters():
     torch._dynamo.reset()
     module = QActivation(Named(), 0.1)

@@ -473,7 +473,6 @@ class TestTransforms:
         assert torch.allclose(eps[0], eps[1], atol=1e-5) == (randomness == "same")
 
     # Importing torch's own inductor raises it.
-    @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
     def test_compiles_whole_and_draws_afresh_at_every_call(self):
         def two_calls(x, lam):
             return self.draw_like(x, lam), self.draw_like(x, lam)

@@ -21,6 +21,7 @@ ROOMS = [
     "activations",
     "noise",
     "reference",
+    "differentiation",
     "functional",
     "surgery",
     "modules",

@@ -267,7 +267,6 @@ class TestResuming:
 
 class TestWrappers:
     # Dynamo raises it by itself when it traces an autograd function.
-    @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
     @pytest.mark.parametrize("training", [True, False])
     def test_compiled_model_follows_without_recompiling(self, training):
         torch._dynamo.reset()

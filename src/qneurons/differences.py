@@ -44,6 +44,15 @@ class Span(NamedTuple):
         return cls(z * c, z * (1 + delta.clamp(min=0)), z * size, size, c)
 
 
+def _expm1(x: Tensor) -> Tensor:
+    """exp(x) - 1 for x ≤ 0."""
+    if torch.compiler.is_compiling():
+        # Inductor's vector code for the CPU would subtract the 1.
+        half = x.clamp(min=-80) / 2
+        return 2 * torch.sinh(half) * torch.exp(half)
+    return torch.expm1(x)
+
+
 def _across(x: Tensor, delta: Tensor, f: Function, beside: Tensor) -> Tensor:
     """g: the plain quotient where zero lies between the points, ``beside`` elsewhere."""
     return torch.where(delta < -1, (f(x * (1 + delta)) - f(x)) / delta, beside)
@@ -145,19 +154,19 @@ def q_elu(x: Tensor, delta: Tensor, with_slope: bool, alpha: float) -> ValueAndS
     positive = x.relu()
     below = h + positive
     negative = positive.sub_(x)
-    below.clamp_(max=negative)  # the part of h that lies below zero
+    below = torch.minimum(below, negative)  # the part of h that lies below zero
     larger = below.relu().sub_(negative).exp_()  # elu' at max(x, b)
     exponent = below.abs().neg_()
     h.sub_(below)
     sign = below.sign_()
-    change = exponent.expm1().mul_(larger).mul_(sign)  # from b to x
+    change = _expm1(exponent).mul_(larger).mul_(sign)  # from b to x
     value = h.sub_(change, alpha=alpha).div_(delta)
     if not with_slope:
         return value, None
     # Anchored at min(x, b), where elu' is smaller. The weight of the change is the other point over
     # x, which is 1 or, where b > x, 1 + δ.
     weight = sign.relu_().mul_(delta).add_(1)
-    slope = exponent.exp_().mul_(larger).addcmul_(weight, change.div_(delta), value=-1)
+    slope = torch.addcmul(exponent.exp_().mul_(larger), weight, change.div_(delta), value=-1)
     if alpha != 1:
         slope = alpha * slope + (1 - alpha) * _slope_of(q_relu(x, delta, True))
     return value, slope
@@ -192,7 +201,7 @@ def _tail(z: Tensor) -> Tensor:
 def _sigmoid_change(near: Tensor, far: Tensor, gap: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
     """How far σ rises and σ' falls over 0 ≤ near ≤ far = near + gap, divided by ``size``."""
     # Divided before the exponential comes in: the change alone may underflow.
-    rise = torch.expm1(-gap) / -size * torch.exp(-near) * torch.sigmoid(near) * torch.sigmoid(far)
+    rise = _expm1(-gap) / -size * torch.exp(-near) * torch.sigmoid(near) * torch.sigmoid(far)
     return rise, rise * (torch.tanh(near / 2) + torch.tanh(far / 2)) / 2
 
 
@@ -200,7 +209,7 @@ def q_sigmoid(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
     z, q = x.abs(), 1 + delta
     e_near = torch.exp(-z * q.clamp(0, 1))  # 1 when zero lies between the points
     spread = torch.sigmoid(z) * torch.sigmoid((z * q).abs())
-    value = torch.copysign(torch.expm1(-z * delta.abs()) / delta * e_near * spread, x)
+    value = torch.copysign(_expm1(-z * delta.abs()) / delta * e_near * spread, x)
     if not with_slope:
         return value, None
     near, far, gap, size, c = Span.of(x, delta)
@@ -233,7 +242,7 @@ def q_softplus(x: Tensor, delta: Tensor, with_slope: bool, beta: float) -> Value
     z, stretch = x.abs(), torch.where(delta < -1, -2 - delta, delta)  # |1 + δ| - 1
     e_near = torch.exp(-z * (1 + stretch.clamp(max=0)))
     far = z * (1 + stretch.clamp(min=0))
-    fall = torch.log1p(-torch.expm1(-z * stretch.abs()) * e_near * torch.sigmoid(far))
+    fall = torch.log1p(-_expm1(-z * stretch.abs()) * e_near * torch.sigmoid(far))
     value = (q_relu(x, delta, False)[0] - torch.copysign(fall, stretch) / delta) / beta
     if not with_slope:
         return value, None
@@ -315,7 +324,7 @@ def _gelu_factor(span: Span) -> Factor:
     # The subtraction is harmless once the tail has fallen by a factor of e.
     falls = gap / size * density * mean, (tail_near - tail_far) / size
     fall = torch.where(exponent < 1, *falls)
-    slope_change = torch.expm1(-exponent) / size * density
+    slope_change = _expm1(-exponent) / size * density
     return Factor(tail_far, _normal_density(far), -fall, slope_change)
 
 
@@ -385,7 +394,7 @@ def _mish_factor(x: Tensor, span: Span) -> Factor:
     slope = 4 * e_far * unit_far * (1 + e_far) / below_far.square()
     unit, below = unit_near * unit_far, below_near * below_far
     total, product = e_near + e_far + 2 * unit, (1 + e_near) * (1 + e_far)
-    step = torch.copysign(torch.expm1(-gap) / size * e_near, x) / below
+    step = torch.copysign(_expm1(-gap) / size * e_near, x) / below
     bend = total * (unit.square() - product.square())
     bend += product * (total.square() - product * unit + 2 * unit.square()) - unit**3
     return Factor(value, slope, 2 * step * total, 4 * step * bend / below)

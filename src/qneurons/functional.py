@@ -1,22 +1,19 @@
-"""q-activations as functions: validation, the draw, and derivatives of every order in x."""
+"""q-activations as functions: what their arguments may be, the draw, and evaluation."""
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from qneurons import reference
 from qneurons.activations import Activation, ActivationLike, resolve, rows
+from qneurons.differentiation import difference
 from qneurons.noise import TINY_DELTA, draw_delta
 from qneurons.quadrature import delta_rule
+from qneurons.reference import compute_dtype
 
 EVAL_MODES = ("limit", "mean", "sample")
-
-_BLOCK = 2**16  # elements: the intermediate tensors of one block stay in the cache
 
 
 def q_activation(
@@ -79,11 +76,11 @@ def sample(
         x.shape,
         lam,
         phi,
-        dtype=reference.compute_dtype(x),
+        dtype=compute_dtype(x),
         device=x.device,
         generator=generator,
     )
-    return _difference(x, delta, activation)
+    return difference(x, delta, activation)
 
 
 def q_difference(x: Tensor, delta: float | Tensor, activation: ActivationLike) -> Tensor:
@@ -101,7 +98,7 @@ def q_difference(x: Tensor, delta: float | Tensor, activation: ActivationLike) -
         tensor([0.0000, 0.6667])
     """
     check_x(x)
-    given = torch.as_tensor(delta, dtype=reference.compute_dtype(x), device=x.device)
+    given = torch.as_tensor(delta, dtype=compute_dtype(x), device=x.device)
     if given.requires_grad:
         raise ValueError("delta requires grad, but no gradient flows to it; pass delta.detach()")
     try:
@@ -110,8 +107,9 @@ def q_difference(x: Tensor, delta: float | Tensor, activation: ActivationLike) -
         raise ValueError(
             f"delta must broadcast against x, got shapes {tuple(given.shape)} and {tuple(x.shape)}"
         ) from error
-    nonzero = given.abs().clamp(min=TINY_DELTA[given.dtype]).copysign(given)
-    return _difference(x, nonzero, resolve(activation))
+    sign = torch.where(given == 0, x.detach(), given)  # b > x at δ = 0: kinks go by the right slope
+    nonzero = given.abs().clamp(min=TINY_DELTA[given.dtype]).copysign(sign)
+    return difference(x, nonzero, resolve(activation))
 
 
 def q_limit(x: Tensor, activation: ActivationLike) -> Tensor:
@@ -127,12 +125,12 @@ def q_limit(x: Tensor, activation: ActivationLike) -> Tensor:
     """
     check_x(x)
     row = resolve(activation)
-    wide = x.to(reference.compute_dtype(x))
+    wide = x.to(compute_dtype(x))
     return (wide * row.derivative(wide, **row.parameters)).to(x.dtype)
 
 
 def q_mean(x: Tensor, activation: ActivationLike, lam: float | Tensor, phi: float = 1e-3) -> Tensor:
-    r"""Computes :math:`E_q[g_q(x)]` by quadrature, to about 1e-9 in float64.
+    r"""Computes :math:`E_q[g_q(x)]` by quadrature, to about 1e-9 in float64 (of sin to 1e-5).
 
     Args:
         x: the input, of a floating dtype.
@@ -147,147 +145,13 @@ def q_mean(x: Tensor, activation: ActivationLike, lam: float | Tensor, phi: floa
     """
     check_x(x)
     lam, phi, row = _check_lam(lam, x), check_phi(phi), resolve(activation)
-    wide = x.to(reference.compute_dtype(x))
+    wide = x.to(compute_dtype(x))
     lam = lam.to(wide) if isinstance(lam, Tensor) else lam
     total = torch.zeros_like(wide)
     for delta, weight in delta_rule(wide.detach(), lam, phi, row.kinks(**row.parameters)):
         delta = torch.as_tensor(delta, dtype=wide.dtype, device=x.device).expand_as(wide)
-        total = total + weight * _difference(wide, delta, row)
+        total = total + weight * difference(wide, delta, row)
     return total.to(x.dtype)
-
-
-def _difference(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
-    in_transform = torch._C._are_functorch_transforms_active()
-    if delta.stride() != x.stride() and not in_transform:
-        # Else a row whose first operand is δ would return the layout of δ.
-        delta = torch.empty_like(x, dtype=delta.dtype).copy_(delta)
-    if activation.difference is None:
-        # Autograd sees all of it: a callable may have parameters of its own.
-        return reference.difference(x.to(delta.dtype), delta, activation).to(x.dtype)
-    if torch.compiler.is_compiling():
-        return _Difference.apply(x, delta, activation)
-    if x.requires_grad and torch.is_grad_enabled() and not in_transform:
-        return _TrainingDifference.apply(x, delta, activation)
-    return _ForwardDifference.apply(x, delta, activation)
-
-
-class _Difference(torch.autograd.Function):
-    """g(x, δ), from x and δ alone."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
-        return reference.difference(x.to(delta.dtype), delta, activation).to(x.dtype)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        x, delta, ctx.activation = inputs
-        ctx.save_for_backward(x, delta)
-        ctx.save_for_forward(x, delta)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        x, delta = ctx.saved_tensors
-        return (_slope(x, delta, ctx.activation) * grads[0]).to(x.dtype), None, None
-
-
-class _ForwardDifference(_Difference):
-    """With forward mode, for which Dynamo refuses a Function even where it is not asked for."""
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        x, delta = ctx.saved_tensors[:2]
-        with _outer_forward_mode(x) as x:
-            return (_slope(x, delta, ctx.activation) * tangents[0]).to(x.dtype)
-
-
-class _TrainingDifference(_ForwardDifference):
-    """The slope is computed beside g, with which it shares most of the work, and kept.
-
-    functorch would need ``setup_context``, which costs as much as ten elementwise operations.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, delta: Tensor, activation: Activation) -> Tensor:  # type: ignore[override]
-        value, slope = _in_blocks(x, delta, activation)
-        ctx.activation = activation
-        ctx.save_for_backward(x, delta, slope)
-        ctx.save_for_forward(x, delta)
-        return value
-
-    setup_context = staticmethod(torch.autograd.Function.setup_context)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        x, delta, slope = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph
-            slope = _slope(x, delta, ctx.activation)
-        return (slope * grads[0]).to(x.dtype), None, None
-
-
-def _slope(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
-    """dg/dx in the dtype of δ, differentiable."""
-    function = _Slope if torch.compiler.is_compiling() else _ForwardSlope
-    return function.apply(x, delta, activation)
-
-
-class _Slope(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
-        return reference.difference_and_slope(x.to(delta.dtype), delta, activation)[1]
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        x, delta, ctx.activation = inputs
-        ctx.save_for_backward(x, delta)
-        ctx.save_for_forward(x, delta)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        x, delta = ctx.saved_tensors
-        curvature = reference.curvature(x.to(delta.dtype), delta, ctx.activation)
-        return (curvature * grads[0]).to(x.dtype), None, None
-
-
-class _ForwardSlope(_Slope):
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        x, delta = ctx.saved_tensors
-        with _outer_forward_mode(x) as x:
-            return reference.curvature(x.to(delta.dtype), delta, ctx.activation) * tangents[0]
-
-
-@contextmanager
-def _outer_forward_mode(x: Tensor) -> Iterator[Tensor]:
-    """Yields x without its own tangent, for a jvp that an outer forward mode can differentiate.
-
-    torch runs a jvp with forward mode off, so that ``jacfwd(jacfwd(f))`` would be zero.
-    """
-    with forward_ad._set_fwd_grad_enabled(True):
-        yield forward_ad.unpack_dual(x).primal
-
-
-def _in_blocks(x: Tensor, delta: Tensor, activation: Activation) -> tuple[Tensor, Tensor]:
-    """g in the dtype of x and dg/dx in that of δ, with the strides of x.
-
-    On the CPU a large tensor is worked on in blocks, so that the caches hold what a block needs.
-    """
-    if x.numel() <= _BLOCK or x.device.type != "cpu":
-        value, slope = reference.difference_and_slope(x.to(delta.dtype), delta, activation)
-        return value.to(x.dtype), slope
-    value, slope = torch.empty_like(x), torch.empty_like(x, dtype=delta.dtype)
-    order = sorted(range(x.dim()), key=value.stride, reverse=True)  # of the memory
-    tensors = (x, delta, value, slope)
-    blocks = (tensor.permute(order).reshape(-1).split(_BLOCK) for tensor in tensors)
-    for x_block, delta_block, *results in zip(*blocks, strict=True):
-        x_block = x_block.to(delta.dtype)
-        computed = reference.difference_and_slope(x_block, delta_block, activation)
-        for result, block in zip(results, computed, strict=True):
-            result.copy_(block)
-    return value, slope
 
 
 def _short_name(row: Activation) -> Callable[..., Tensor]:

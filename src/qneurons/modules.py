@@ -176,8 +176,8 @@ def convert(
     module that stands in several places stays one module), and functions of the table that a
     module keeps as an attribute, as ``nn.TransformerEncoderLayer`` does. ``nn.Identity`` is left
     alone. What a ``forward`` calls in its code, and what recurrent layers compute inside, cannot be
-    replaced; it is named in a warning, as are activations that are not in the table. Each replacement is logged, at level INFO, to the logger
-    ``"qneurons"``.
+    replaced; it is named in a warning, as are activations that are not in the table. Each
+    replacement is logged, at level INFO, to the logger ``"qneurons"``.
 
     Args:
         model: the model; it is changed.

@@ -186,7 +186,9 @@ def draw_delta(
         >>> delta.shape, bool((delta.abs() >= 1e-3).all())
         (torch.Size([2, 3]), True)
     """
-    eps = torch.randn(shape, dtype=dtype, device=device, generator=generator)
+    # Dynamic shapes reach randn only where no generator is named, not even None.
+    source: dict[str, Any] = {} if generator is None else {"generator": generator}
+    eps = torch.randn(shape, dtype=dtype, device=device, **source)
     in_place = not torch._C._are_functorch_transforms_active()  # else lam may be batched, eps not
     if isinstance(lam, Tensor):
         lam = lam.to(dtype)

@@ -1,0 +1,403 @@
+"""q-activations under what PyTorch does to a model: func, compile, checkpoint, export, DDP."""
+
+import itertools
+import warnings
+
+import pytest
+import torch
+from torch import multiprocessing, nn
+from torch.func import hessian, jacfwd, jacrev, jvp, vmap
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+import qneurons as qn
+from qneurons import q_activation, q_difference, q_limit, q_mean
+from qneurons.activations import resolve, rows
+
+ROWS = rows()
+
+
+def smooth(y: torch.Tensor) -> torch.Tensor:
+    return y * torch.sigmoid(y)
+
+
+each_row_and_callable = pytest.mark.parametrize(
+    "row", [*ROWS, resolve(smooth)], ids=lambda row: row.name
+)
+
+
+def randn(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture
+def fixed():
+    """x and a δ that crosses -1, in float64."""
+    return randn(3, 4, dtype=torch.float64), 2 * randn(3, 4, dtype=torch.float64, seed=1)
+
+
+# --- torch.func -----------------------------------------------------------------------------------
+
+
+@each_row_and_callable
+def test_jacobians_are_the_diagonal_gradient(row, fixed):
+    x, delta = fixed
+    leaf = x.clone().requires_grad_()
+    q_difference(leaf, delta, row).sum().backward()
+
+    def g(y):
+        return q_difference(y, delta, row)
+
+    want = torch.diag(leaf.grad.flatten())
+    for jacobian in (jacrev(g)(x), jacfwd(g)(x)):
+        torch.testing.assert_close(jacobian.reshape(12, 12), want)
+    torch.testing.assert_close(torch.func.grad(lambda y: g(y).sum())(x), leaf.grad)
+    torch.testing.assert_close(jvp(g, (x,), (torch.ones_like(x),))[1], leaf.grad)
+
+
+@each_row_and_callable
+def test_orders_of_differentiation_agree(row, fixed):
+    x, delta = (tensor[0] for tensor in fixed)
+
+    def total(y):
+        return q_difference(y, delta, row).sum()
+
+    leaf = x.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(total(leaf), leaf, create_graph=True)
+    curvature = torch.zeros_like(x)
+    if slope.requires_grad:
+        (curvature,) = torch.autograd.grad(slope.sum(), leaf)
+    for outer, inner in itertools.product((jacfwd, jacrev), repeat=2):
+        torch.testing.assert_close(outer(inner(total))(x), torch.diag(curvature))
+    torch.testing.assert_close(hessian(total)(x), torch.diag(curvature))
+
+
+def test_third_order_agrees_in_every_mode():
+    x = torch.tensor(0.7, dtype=torch.float64)
+    results = []
+    for transforms in itertools.product((jacfwd, jacrev), repeat=3):
+        function = lambda y: q_difference(y, 0.3, "tanh")  # noqa: E731
+        for transform in transforms:
+            function = transform(function)
+        results.append(function(x))
+    torch.testing.assert_close(torch.stack(results), results[-1].expand(8))
+    assert results[-1].abs() > 1
+
+
+@each_row_and_callable
+def test_vmap_at_given_delta(row, fixed):
+    x, delta = fixed
+    for got, want in (
+        (vmap(lambda y: q_difference(y, delta[0], row))(x), q_difference(x, delta[0], row)),
+        (vmap(lambda d: q_difference(x[0], d, row))(delta), q_difference(x[0], delta, row)),
+        (vmap(lambda y, d: q_difference(y, d, row))(x, delta), q_difference(x, delta, row)),
+        (vmap(lambda y: q_limit(y, row))(x), q_limit(x, row)),
+    ):
+        torch.testing.assert_close(got, want)
+
+
+@each_row_and_callable
+def test_vmap_of_the_gradient(row, fixed):
+    x, delta = fixed
+    leaf = x[0].expand(3, 4).clone().requires_grad_()
+    q_difference(leaf, delta, row).sum().backward()
+    gradient = torch.func.grad(lambda y, d: q_difference(y, d, row).sum())
+    torch.testing.assert_close(vmap(gradient, (None, 0))(x[0], delta), leaf.grad)
+
+
+def test_vmap_of_the_mean(fixed):
+    x = fixed[0]
+    lam = torch.tensor([0.1, 1.0, 3.0], dtype=torch.float64)
+    got = vmap(lambda y, lam: q_mean(y, "tanh", lam))(x, lam)
+    torch.testing.assert_close(got, q_mean(x, "tanh", lam[:, None]))
+
+
+@each_row_and_callable
+def test_vmap_randomness(row):
+    x = torch.full((2, 50), -0.7)
+
+    def draw(y):
+        return q_activation(y, row, 5.0)
+
+    for function in (draw, torch.func.grad(lambda y: draw(y).sum())):
+        with pytest.raises(RuntimeError, match="randomness"):
+            vmap(function)(x)
+        torch.manual_seed(0)
+        same = vmap(function, randomness="same")(x)
+        assert torch.equal(same[0], same[1])
+        different = vmap(function, randomness="different")(x)
+        assert row.name == "identity" or not torch.equal(different[0], different[1])
+
+
+def test_vmap_over_lam():
+    x, lam = torch.full((50,), -0.7), torch.tensor([0.1, 2.0])
+    torch.manual_seed(0)
+    got = vmap(lambda value: q_activation(x, "tanh", value), randomness="same")(lam)
+    for row, value in zip(got, lam, strict=True):
+        torch.manual_seed(0)
+        torch.testing.assert_close(row, q_activation(x, "tanh", value.item()))
+
+
+# --- torch.compile --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compiled():
+    yield lambda function, backend="aot_eager", **options: torch.compile(
+        function, fullgraph=True, backend=backend, **options
+    )
+    torch._dynamo.reset()
+
+
+def g_of_all_rows(x: torch.Tensor, delta: torch.Tensor) -> torch.Tensor:
+    return torch.stack([q_difference(x, delta, row) for row in ROWS])
+
+
+def value_and_gradient(function, x: torch.Tensor, *arguments):
+    x = x.detach().requires_grad_()
+    value = function(x, *arguments)
+    (gradient,) = torch.autograd.grad(value.sum(), x)
+    return value.detach(), gradient
+
+
+def test_compiled_values_and_gradients_of_every_row(compiled):
+    x, delta = randn(64), 2 * randn(64, seed=1)
+    got = value_and_gradient(compiled(g_of_all_rows), x, delta)
+    want = value_and_gradient(g_of_all_rows, x, delta)
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["elu", "tanh"])
+def test_inductor_is_as_accurate_as_eager(name, compiled):
+    x = torch.linspace(-3, 3, 64)
+    delta = torch.logspace(-9, 0, 64)
+
+    def g(x, delta):
+        return q_difference(x, delta, name)
+
+    got = value_and_gradient(compiled(g, "inductor"), x, delta)
+    want = value_and_gradient(g, x.double(), delta.double())
+    for low, high in zip(got, want, strict=True):
+        torch.testing.assert_close(low.double(), high, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_two_draws_in_one_graph_differ(backend, compiled):
+    @torch.no_grad()
+    def twice(x):
+        return q_activation(x, "tanh", 1.0), q_activation(x, "tanh", 1.0)
+
+    twice = compiled(twice, backend)
+    x = randn(1000)
+    draws = [*twice(x), *twice(x)]
+    for first, second in itertools.combinations(draws, 2):
+        assert (first != second).float().mean() > 0.99
+
+
+def test_compiled_training_uses_one_noise_in_forward_and_backward(compiled):
+    # For tanh at x = 1 the value determines δ, and so does the slope: compare the two.
+    draw = compiled(lambda x: q_activation(x, "tanh", 0.3))
+    value, slope = value_and_gradient(draw, torch.ones(200, dtype=torch.float64))
+    delta = torch.linspace(-0.9, 5, 20001, dtype=torch.float64)
+    values, slopes = value_and_gradient(
+        lambda x: q_difference(x, delta, "tanh"), torch.ones(20001, dtype=torch.float64)
+    )
+    nearest = (value[:, None] - values).abs().argmin(1)
+    torch.testing.assert_close(slope, slopes[nearest], rtol=0, atol=1e-3)
+    assert slope.std() > 0.05
+
+
+def test_compiled_draw_follows_the_law(compiled):
+    draw = compiled(lambda x: q_activation(x, "gelu", 1.0))
+    torch.manual_seed(0)
+    x = torch.full((200_000,), 0.8, dtype=torch.float64)
+    draws = draw(x)
+    error = draws.mean() - q_mean(x[:1], "gelu", 1.0)
+    assert error.abs() < 4.5 * draws.std() / len(draws) ** 0.5
+
+
+@pytest.mark.parametrize("eval_mode", ["limit", "mean"])
+def test_compiled_evaluation(eval_mode, compiled):
+    def evaluate(x):
+        return q_activation(x, "gelu", training=False, eval_mode=eval_mode)
+
+    x = randn(64)
+    torch.testing.assert_close(compiled(evaluate)(x), evaluate(x))
+
+
+def test_compiled_limit_of_every_row(compiled):
+    x = randn(64)
+    got = compiled(lambda x: torch.stack([q_limit(x, row) for row in ROWS]))(x)
+    torch.testing.assert_close(got, torch.stack([q_limit(x, row) for row in ROWS]))
+
+
+def test_compiled_callable(compiled):
+    x, delta = randn(64), randn(64, seed=1)
+    g = lambda x, delta: q_difference(x, delta, smooth)  # noqa: E731
+    torch.testing.assert_close(
+        value_and_gradient(compiled(g), x, delta), value_and_gradient(g, x, delta)
+    )
+
+
+def test_compiled_with_dynamic_shapes(compiled):
+    draw = compiled(lambda x: q_activation(x, "tanh"), dynamic=True)
+    for size in (5, 7, 64):
+        assert draw(randn(size)).shape == (size,)
+
+
+def test_another_batch_size_compiles(compiled):
+    module = compiled(nn.Sequential(nn.Linear(4, 3), qn.QELU()))
+    for size in (5, 7, 64):
+        assert module(randn(size, 4)).shape == (size, 3)
+
+
+def test_another_lam_does_not_recompile():
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    draw = torch.compile(
+        lambda x, lam: q_activation(x, "tanh", lam), fullgraph=True, backend=counter
+    )
+    x = torch.full((10_000,), -0.7)
+    torch.manual_seed(0)
+    deviations = [draw(x, torch.tensor(lam)).std().item() for lam in (0.01, 0.1, 1.0)]
+    assert counter.frame_count == 1
+    assert deviations[0] < deviations[1] / 5 < deviations[2] / 10
+    torch._dynamo.reset()
+
+
+def test_compiled_channels_last(compiled):
+    x = randn(2, 3, 4, 4).to(memory_format=torch.channels_last)
+    result = compiled(lambda x: q_activation(x, "gelu"))(x)
+    assert result.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_transforms_inside_compile(compiled):
+    def slope(x):
+        return torch.func.grad(lambda y: q_difference(y, 0.3, "tanh").sum())(x)
+
+    x = randn(5, 3)
+    torch.testing.assert_close(compiled(slope)(x), slope(x))
+    g = vmap(lambda y: q_difference(y, 0.3, "tanh"))
+    torch.testing.assert_close(compiled(g)(x), g(x))
+
+
+def test_double_backward_of_a_compiled_function_is_refused(compiled):
+    x = randn(5).requires_grad_()
+    value = compiled(lambda x: q_difference(x, 0.3, "tanh").square())(x)
+    (slope,) = torch.autograd.grad(value.sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="double backward"):
+        torch.autograd.grad(slope.sum(), x)
+
+
+# --- checkpoint and autocast ----------------------------------------------------------------------
+
+
+def small_network(activation) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 16), qn.QActivation(activation, lam=1.0), nn.Linear(16, 3))
+
+
+@pytest.mark.parametrize("activation", ["elu", "gelu"])
+def test_checkpoint_replays_the_noise(activation):
+    def gradients(run):
+        network = small_network(activation)
+        torch.manual_seed(1)
+        run(network, randn(5, 16)).square().sum().backward()
+        return [parameter.grad for parameter in network.parameters()]
+
+    plain = gradients(lambda network, x: network(x))
+    replayed = gradients(lambda network, x: checkpoint(network, x, use_reentrant=False))
+    assert all(torch.equal(a, b) for a, b in zip(plain, replayed, strict=True))
+
+
+def test_checkpoint_of_a_callable_is_refused():
+    """The derivative of a callable comes from torch.func, which refuses saved tensor hooks."""
+    with pytest.raises(RuntimeError, match=r"torch\.func.* saved tensor hooks"):
+        checkpoint(small_network(smooth), randn(5, 16), use_reentrant=False)
+
+
+@pytest.mark.parametrize("activation", ["elu", "gelu", smooth], ids=["elu", "gelu", "callable"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast(dtype, activation):
+    network = small_network(activation)
+    with torch.autocast("cpu", dtype):
+        hidden = network[0](randn(5, 16))
+        hidden.retain_grad()
+        active = network[1](hidden)
+        result = network[2](active)
+    assert hidden.dtype == active.dtype == result.dtype == dtype
+    result.float().square().sum().backward()
+    assert hidden.grad.dtype == dtype
+    assert network[0].weight.grad.dtype == torch.float32
+    assert network[0].weight.grad.abs().sum() > 0
+
+
+# --- export ---------------------------------------------------------------------------------------
+
+
+class EveryRow(nn.Module):
+    def __init__(self, **options) -> None:
+        super().__init__()
+        self.activations = nn.ModuleList(qn.QActivation(row, **options) for row in ROWS)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([activation(x) for activation in self.activations])
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning:copyreg")
+def test_export():
+    model, x = EveryRow().eval(), randn(6, 5)
+    program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    other = randn(9, 5, seed=1)
+    torch.testing.assert_close(program.module()(other), model(other))
+    assert not program.state_dict
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning:copyreg")
+def test_export_of_the_mean():
+    model, x = nn.Sequential(qn.QTanh(lam=0.05, eval_mode="mean")).eval(), randn(6, 5)
+    torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), model(x))
+
+
+def test_onnx():
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model, x = EveryRow().eval(), randn(6, 5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's own
+        program = torch.onnx.export(model, (x,), dynamo=True, verbose=False)
+    session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
+    (result,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    torch.testing.assert_close(torch.from_numpy(result), model(x), rtol=1e-5, atol=1e-5)
+
+
+# --- two processes --------------------------------------------------------------------------------
+
+
+def train_one_step(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", store=torch.distributed.FileStore(f"{folder}/store", 2), rank=rank, world_size=2
+    )
+    network = small_network("elu")
+    x = torch.ones(4, 16)
+    torch.manual_seed(10 + rank)
+    noise = network[1](torch.full((100,), -0.7))
+    torch.manual_seed(20 + rank)
+    (alone,) = torch.autograd.grad(network(x).square().sum(), network[0].weight)
+    torch.manual_seed(20 + rank)
+    wrapped = DistributedDataParallel(network)  # alive until backward, which it hooks into
+    wrapped(x).square().sum().backward()
+    torch.save((noise, alone, network[0].weight.grad), f"{folder}/{rank}")
+    torch.distributed.barrier()  # the first to leave would close the other's connection
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_draw_their_own_noise_and_share_gradients(tmp_path, monkeypatch):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    multiprocessing.spawn(train_one_step, (str(tmp_path),), nprocs=2)
+    (noise_0, alone_0, shared_0), (noise_1, alone_1, shared_1) = (
+        torch.load(tmp_path / str(rank)) for rank in range(2)
+    )
+    assert (noise_0 != noise_1).float().mean() > 0.9
+    assert not torch.equal(alone_0, alone_1)
+    assert torch.equal(shared_0, shared_1)
+    torch.testing.assert_close(shared_0, (alone_0 + alone_1) / 2)
