@@ -32,6 +32,10 @@ def snippet(row, delta):
     return lambda x: (row(x * (1 + delta)) - row(x)) / delta
 
 
+def stable(row, delta):
+    return lambda x: qn.q_difference(x, delta, row)
+
+
 def error(got, exact):
     return ((got.double() - exact).square().mean() / exact.square().mean()).sqrt().item()
 
@@ -45,11 +49,9 @@ def line(name, lam):
     for dtype in DTYPES:
         # Rounding x and δ is not counted: the exact result is that of the rounded input.
         rounded_x, rounded_delta = x.to(dtype), delta.to(dtype)
-        exact = with_slope(
-            lambda y, d=rounded_delta.double(): qn.q_difference(y, d, row), rounded_x.double()
-        )
+        ours = with_slope(stable(row, rounded_delta), rounded_x)
         theirs = with_slope(snippet(row, rounded_delta), rounded_x)
-        ours = with_slope(lambda y, d=rounded_delta: qn.q_difference(y, d, row), rounded_x)
+        exact = with_slope(stable(row, rounded_delta.double()), rounded_x.double())
         for result in (theirs, ours):
             cells.append(
                 " / ".join(f"{error(a, b):.0e}" for a, b in zip(result, exact, strict=True))

@@ -160,7 +160,7 @@ def q_elu(x: Tensor, delta: Tensor, with_slope: bool, alpha: float) -> ValueAndS
     h.sub_(below)
     sign = below.sign_()
     change = _expm1(exponent).mul_(larger).mul_(sign)  # from b to x
-    value = h.sub_(change, alpha=alpha).div_(delta)
+    value = h.sub_(change, alpha=alpha) / delta
     if not with_slope:
         return value, None
     # Anchored at min(x, b), where elu' is smaller. The weight of the change is the other point over

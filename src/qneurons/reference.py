@@ -4,6 +4,7 @@ Everything is computed in float32, or in float64 for float64 input; δ is never 
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -24,7 +25,8 @@ def difference(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
     if activation.difference is not None:
         return activation.difference(x, delta, False, **activation.parameters)[0]
     # At the rounded b the divided difference is as good, for it changes as little as b.
-    return x * divided_difference(elementwise(activation), x, x * (1 + delta))
+    f = elementwise(partial(activation.f, **activation.parameters))
+    return x * divided_difference(f, x, x * (1 + delta))
 
 
 def difference_and_slope(x: Tensor, delta: Tensor, activation: Activation) -> tuple[Tensor, Tensor]:
