@@ -137,6 +137,8 @@ def _in_blocks(x: Tensor, delta: Tensor, activation: Activation) -> tuple[Tensor
     On the CPU a large tensor is worked on in blocks, so that the caches hold what a block needs.
     """
     if x.numel() <= _BLOCK or x.device.type != "cpu":
+        if x.dtype == delta.dtype:
+            return reference.difference_and_slope(x, delta, activation)
         value, slope = reference.difference_and_slope(x.to(delta.dtype), delta, activation)
         return value.to(x.dtype), slope
     value, slope = torch.empty_like(x), torch.empty_like(x, dtype=delta.dtype)

@@ -194,5 +194,4 @@ def draw_delta(
         lam = lam.to(dtype)
         in_place = in_place and lam.dim() == 0
     scaled = eps.mul_(lam) if in_place else eps * lam
-    floor = torch.full((), max(phi, TINY_DELTA[dtype]), dtype=dtype, device=device)
-    return scaled.add_(torch.copysign(floor, scaled))
+    return torch.full_like(scaled, max(phi, TINY_DELTA[dtype])).copysign_(scaled).add_(scaled)
