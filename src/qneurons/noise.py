@@ -194,4 +194,5 @@ def draw_delta(
         lam = lam.to(dtype)
         in_place = in_place and lam.dim() == 0
     scaled = eps.mul_(lam) if in_place else eps * lam
-    return torch.full_like(scaled, max(phi, TINY_DELTA[dtype])).copysign_(scaled).add_(scaled)
+    floor = torch.full_like(scaled, max(phi, TINY_DELTA[dtype]))
+    return floor.copysign_(scaled.detach()).add_(scaled)
