@@ -81,6 +81,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--output", type=Path, default=Path("digits-study"))
     options = parser.parse_args()
+    if options.seeds < 2:
+        parser.error(f"--seeds must be 2 or more, for an error of the mean; got {options.seeds}")
     start = time.perf_counter()
 
     digits = load_digits()

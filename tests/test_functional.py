@@ -444,6 +444,18 @@ def test_mean_is_the_first_moment(row):
         )
 
 
+@each_row
+def test_mean_of_a_small_float32_at_lam_and_phi_zero_is_the_limit(row):
+    x = torch.tensor([-1e-3, 1e-6, 1e-3])
+    for lam in (0.0, torch.tensor(0.0)):
+        torch.testing.assert_close(q_mean(x, row, lam, 0.0), q_limit(x, row), rtol=1e-5, atol=0)
+
+
+def test_limit_of_a_huge_input_is_finite():
+    x = torch.tensor([-1e20, 1e20])
+    torch.testing.assert_close(q_limit(x, "gelu_tanh"), torch.tensor([0.0, 1e20]))
+
+
 def test_mean_at_lam_and_phi_zero_is_the_limit():
     x = randn(50, dtype=torch.float64)
     torch.testing.assert_close(q_mean(x, "gelu", 0.0, 0.0), q_limit(x, "gelu"))

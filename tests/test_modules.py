@@ -692,3 +692,14 @@ def test_lam_is_no_flag():
     """nn.ReLU(True) means inplace; here it would mean λ = 1."""
     with pytest.raises(ValueError, match="lam must be a finite number, 0 or more, got True"):
         qn.QReLU(True)
+
+
+@pytest.mark.parametrize("wrong", [-1.0, float("nan"), None, [0.1], "0.1", 1j, True, 1e39], ids=str)
+@pytest.mark.parametrize("name", ["lam", "phi"])
+def test_lam_and_phi_are_numbers(name, wrong):
+    message = f"{name} must be a finite number, 0 or more, got {wrong!r}; for example {name}=0.01"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        qn.QELU(**{name: wrong})
+    module = qn.QELU()
+    with pytest.raises(ValueError, match=re.escape(message)):
+        setattr(module, name, wrong)

@@ -89,14 +89,53 @@ def test_a_selector_of_the_wrong_type(name, wrong):
         qn.convert(model(), **{name: wrong})
 
 
-@pytest.mark.parametrize(
-    "selection", [{"include": "nothing.*"}, {"exclude": "*"}, {"include": nn.Linear}], ids=str
-)
-def test_nothing_chosen(selection):
+def test_nothing_chosen():
     message = "no activation left to convert; found features.1 (relu), features.2 (relu6), "
     message += "features.3 (elu), head.1 (relu), head.2 (hardtanh), head.3 (gelu): "
     with pytest.raises(ValueError, match=f"^{re.escape(message)}loosen include or exclude$"):
+        qn.convert(model(), exclude="*")
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [{"include": "nothing.*"}, {"include": ["relu", "eelu"]}, {"exclude": nn.Linear}],
+    ids=str,
+)
+def test_a_selector_that_matches_nothing_is_named(selection):
+    with pytest.raises(
+        ValueError, match=r"^nothing matches .*; the model has features\.1 \(relu\),"
+    ):
         qn.convert(model(), **selection)
+
+
+def test_hooks_are_carried_over():
+    calls = []
+    network = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    network[1].register_forward_hook(lambda *_: calls.append("forward"))
+    qn.convert(network)(torch.randn(3, 2))
+    assert type(network[1]) is qn.QReLU
+    assert calls == ["forward"]
+
+
+class CallsInAnotherMethod(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.act = nn.Tanh()
+        self.kept = [nn.functional.relu]
+
+    def body(self, x):
+        return nn.functional.elu(x)
+
+    def forward(self, x):
+        return self.act(self.body(x))
+
+
+def test_other_methods_and_containers_are_named():
+    message = (
+        "not converted: elu in CallsInAnotherMethod.body; the list kept of CallsInAnotherMethod"
+    )
+    with pytest.warns(UserWarning, match=f"^{re.escape(message)}$"):
+        qn.convert(CallsInAnotherMethod())
 
 
 def test_nothing_chosen_of_an_activation():

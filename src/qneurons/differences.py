@@ -365,6 +365,7 @@ def gelu_tanh(x: Tensor) -> Tensor:
 
 
 def gelu_tanh_derivative(x: Tensor) -> Tensor:
+    x = x.clamp(-50, 50)  # beyond, it is 0 or 1, and the cube may overflow
     v, dv = _gelu_tanh_argument(x)
     return torch.sigmoid(v) + x * dv * sigmoid_derivative(v)
 

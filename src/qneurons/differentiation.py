@@ -100,11 +100,7 @@ class _Slope(torch.autograd.Function):
     def forward(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
         return reference.difference_and_slope(x.to(delta.dtype), delta, activation)[1]
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        x, delta, ctx.activation = inputs
-        ctx.save_for_backward(x, delta)
-        ctx.save_for_forward(x, delta)
+    setup_context = staticmethod(_Difference.setup_context)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:

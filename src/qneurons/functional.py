@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,8 +10,8 @@ from torch import Tensor
 
 from qneurons.activations import Activation, ActivationLike, resolve, rows
 from qneurons.differentiation import difference
-from qneurons.noise import TINY_DELTA, draw_delta
-from qneurons.quadrature import delta_rule
+from qneurons.noise import draw_delta
+from qneurons.quadrature import TINY_DELTA, delta_rule
 from qneurons.reference import compute_dtype
 
 EVAL_MODES = ("limit", "mean", "sample")
@@ -58,7 +59,7 @@ def q_activation(
     """
     check_eval_mode(eval_mode)
     check_x(x)
-    lam, phi, row = _check_lam(lam, x), check_phi(phi), resolve(activation)
+    lam, phi, row = _check_lam(lam, x), check_nonnegative("phi", phi), resolve(activation)
     if training or eval_mode == "sample":
         return sample(x, row, lam, phi, generator)
     return q_limit(x, row) if eval_mode == "limit" else q_mean(x, row, lam, phi)
@@ -98,6 +99,11 @@ def q_difference(x: Tensor, delta: float | Tensor, activation: ActivationLike) -
         tensor([0.0000, 0.6667])
     """
     check_x(x)
+    if not isinstance(delta, Tensor | float | int) or (
+        isinstance(delta, Tensor) and delta.is_complex()
+    ):
+        kind = delta.dtype if isinstance(delta, Tensor) else type(delta).__name__
+        raise TypeError(f"delta must be a number or a real tensor, got {kind}")
     given = torch.as_tensor(delta, dtype=compute_dtype(x), device=x.device)
     if given.requires_grad:
         raise ValueError("delta requires grad, but no gradient flows to it; pass delta.detach()")
@@ -130,7 +136,9 @@ def q_limit(x: Tensor, activation: ActivationLike) -> Tensor:
 
 
 def q_mean(x: Tensor, activation: ActivationLike, lam: float | Tensor, phi: float = 1e-3) -> Tensor:
-    r"""Computes :math:`E_q[g_q(x)]` by quadrature, to about 1e-9 in float64 (of sin to 1e-5).
+    r"""Computes :math:`E_q[g_q(x)]` by quadrature, to about 1e-9 in float64.
+
+    Of sin, which oscillates, it is right only while |x|λ is below about 10.
 
     Args:
         x: the input, of a floating dtype.
@@ -144,7 +152,7 @@ def q_mean(x: Tensor, activation: ActivationLike, lam: float | Tensor, phi: floa
         tensor([-0.4511, 0.4511])
     """
     check_x(x)
-    lam, phi, row = _check_lam(lam, x), check_phi(phi), resolve(activation)
+    lam, phi, row = _check_lam(lam, x), check_nonnegative("phi", phi), resolve(activation)
     wide = x.to(compute_dtype(x))
     lam = lam.to(wide) if isinstance(lam, Tensor) else lam
     total = torch.zeros_like(wide)
@@ -197,21 +205,18 @@ def check_x(x: Tensor) -> None:
         )
 
 
-def check_phi(phi: float) -> float:
-    if isinstance(phi, Tensor) or not 0 <= phi < math.inf:
-        raise ValueError(f"phi must be a finite number, 0 or more, got {phi!r}")
-    return phi
-
-
-def check_lam(lam: float) -> float:
-    if isinstance(lam, bool | str) or not 0 <= lam < math.inf:
-        raise ValueError(f"lam must be a finite number, 0 or more, got {lam!r}")
-    return lam
+def check_nonnegative(name: str, value: float) -> float:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= torch.finfo(torch.float32).max:
+        raise ValueError(
+            f"{name} must be a finite number, 0 or more, got {value!r}; for example {name}=0.01"
+        )
+    return value
 
 
 def _check_lam(lam: float | Tensor, x: Tensor) -> float | Tensor:
     if not isinstance(lam, Tensor):
-        return check_lam(lam)
+        return check_nonnegative("lam", lam)
     if not lam.is_floating_point() or lam.requires_grad:
         raise TypeError(
             f"lam must be a floating tensor without gradient, got {lam.dtype} with "

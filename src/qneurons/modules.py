@@ -13,8 +13,7 @@ from qneurons import surgery
 from qneurons.activations import Activation, ActivationLike, resolve, rows
 from qneurons.functional import (
     check_eval_mode,
-    check_lam,
-    check_phi,
+    check_nonnegative,
     check_x,
     q_limit,
     q_mean,
@@ -71,7 +70,7 @@ class QActivation(nn.Module):
         self.activation = resolve(activation, **parameters)
         if isinstance(self.activation.f, nn.Module):
             self.f = self.activation.f  # so that its own parameters belong to the model
-        self.phi = check_phi(phi)
+        self.phi = phi
         self.eval_mode = eval_mode
         self._lam = _lam_tensor(torch.get_default_device())
         self.lam = lam
@@ -82,8 +81,16 @@ class QActivation(nn.Module):
 
     @lam.setter
     def lam(self, lam: float) -> None:
-        self._lam_value = float(check_lam(lam))
+        self._lam_value = float(check_nonnegative("lam", lam))
         self._lam.fill_(self._lam_value)
+
+    @property
+    def phi(self) -> float:
+        return self._phi
+
+    @phi.setter
+    def phi(self, phi: float) -> None:
+        self._phi = float(check_nonnegative("phi", phi))
 
     @property
     def eval_mode(self) -> str:
@@ -144,6 +151,8 @@ def _module_class(row: Activation) -> type[QActivation]:
         f"\n        {name}: default {value:g}." for name, value in row.parameters.items()
     )
     doc = f"""The q-activation of {row.name}.
+
+    λ comes first, not a parameter of the plain activation: give those by name.
 
     Args:
         lam, phi, eval_mode, inplace: see :class:`QActivation`.{options}

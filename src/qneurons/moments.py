@@ -19,9 +19,8 @@ import torch
 from torch import Tensor
 
 from qneurons.activations import Activation, ActivationLike, resolve
-from qneurons.functional import check_phi
-from qneurons.noise import TINY_DELTA
-from qneurons.quadrature import GAUSS_LEGENDRE, delta_rule
+from qneurons.functional import check_nonnegative
+from qneurons.quadrature import GAUSS_LEGENDRE, TINY_DELTA, delta_rule
 from qneurons.reference import difference
 
 __all__ = ["atoms", "cdf", "density", "mean", "variance"]
@@ -299,7 +298,7 @@ def _law(
         rule = "positive, for at 0 there is no density" if has_density else "0 or more"
         raise ValueError(f"lam must be finite and {rule}; got {lam!r}")
     dtype = functools.reduce(torch.promote_types, [v.dtype for v in given] or [torch.float64])
-    return _Law(resolve(activation), wide_x, wide_lam, check_phi(phi)), wide_y, dtype
+    return _Law(resolve(activation), wide_x, wide_lam, check_nonnegative("phi", phi)), wide_y, dtype
 
 
 def _bisect(start: Tensor, end: Tensor, is_before: Callable[[Tensor], Tensor]) -> Tensor:

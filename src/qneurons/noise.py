@@ -9,11 +9,9 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 from torch.distributions.utils import broadcast_all
 
-__all__ = ["TINY_DELTA", "QLaw", "draw_delta"]
+from qneurons.quadrature import TINY_DELTA
 
-# Smallest |δ| drawn: so small that g(x, δ) equals its limit at δ = 0 to rounding, so large that
-# dividing by it is safe. Without it φ = 0 would give δ = 0 about once in 2^24 float32 draws.
-TINY_DELTA = {torch.float32: 2.0**-40, torch.float64: 2.0**-100}
+__all__ = ["QLaw", "draw_delta"]
 
 
 class _OutsideInterval(constraints.Constraint):
@@ -191,7 +189,7 @@ def draw_delta(
     eps = torch.randn(shape, dtype=dtype, device=device, **source)
     in_place = not torch._C._are_functorch_transforms_active()  # else lam may be batched, eps not
     if isinstance(lam, Tensor):
-        lam = lam.to(dtype)
+        lam = lam.to(device=device, dtype=dtype)
         in_place = in_place and lam.dim() == 0
     scaled = eps.mul_(lam) if in_place else eps * lam
     floor = torch.full_like(scaled, max(phi, TINY_DELTA[dtype]))

@@ -31,6 +31,9 @@ HALF_NORMAL = (
 )
 """For the law of |ε|, ε ~ N(0, 1). A rule for ε itself would see the jump of q at ε = 0."""
 
+TINY_DELTA = {torch.float32: 2.0**-40, torch.float64: 2.0**-100}
+"""The smallest |δ|: g(x, δ) equals its limit at δ = 0 to rounding, and dividing by it is safe."""
+
 SMALL_LAMBDA = 0.1
 """Up to here HALF_NORMAL alone is right to 1e-10 for |x| ≤ 3 where f has no kink but at zero."""
 
@@ -53,7 +56,7 @@ def delta_rule(
     nodes that end where x(1 + δ) meets zero, a kink or a change of scale. There are 25, some
     empty, and up to twice as many with kinks.
     """
-    phi = max(phi, torch.finfo(torch.float32).tiny)
+    phi = max(phi, TINY_DELTA[x.dtype])
     has_kinks = any(kinks)
     if not isinstance(lam, Tensor) and (lam == 0 or (lam <= SMALL_LAMBDA and not has_kinks)):
         for z, weight in HALF_NORMAL:

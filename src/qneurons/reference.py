@@ -40,19 +40,13 @@ def difference_and_slope(x: Tensor, delta: Tensor, activation: Activation) -> tu
 def curvature(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
     """d²g/dx² = ((1 + δ)² f''(x + δx) - f''(x)) / δ, itself differentiable by autograd."""
     second = _derivative(lambda y: activation.derivative(y, **activation.parameters))
-    b = x * (1 + delta)
-    small, step = _small_step(x, delta)
+    b, h = x * (1 + delta), x * delta
+    small = h.abs() <= _SMALL_STEP
     smooth = small & (delta > -1)  # at -1 b is zero, where f'' may jump
     for kink in activation.kinks(**activation.parameters):
         smooth = smooth & ((x < kink) == (b < kink))
-    beside = (2 + delta) * second(b) + x * _mean(_derivative(second), x, step)
+    beside = (2 + delta) * second(b) + x * _mean(_derivative(second), x, torch.where(small, h, 0))
     return torch.where(smooth, beside, ((1 + delta).square() * second(b) - second(x)) / delta)
-
-
-def _small_step(x: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
-    h = x * delta
-    small = h.abs() <= _SMALL_STEP
-    return small, torch.where(small, h, 0)
 
 
 def _mean(function: Callable[[Tensor], Tensor], x: Tensor, step: Tensor) -> Tensor:

@@ -74,6 +74,9 @@ def select(
     places: list[Place], include: Iterable[Selector], exclude: Iterable[Selector]
 ) -> list[Place]:
     include, exclude = _selectors("include", include), _selectors("exclude", exclude)
+    for selector in (*include, *exclude):
+        if selector != "*" and places and not any(place.matches(selector) for place in places):
+            raise ValueError(f"nothing matches {selector!r}; the model has {_listed(places)}")
     return [
         place
         for place in places
@@ -95,6 +98,8 @@ def _selectors(name: str, selectors: Any) -> list[Selector]:
 
 def put(place: Place, new: nn.Module) -> None:
     setattr(place.parent, place.name, new)
+    if isinstance(place.old, nn.Module):
+        vars(new).update({name: v for name, v in vars(place.old).items() if "_hooks" in name})
     if hasattr(place.parent, "activation_relu_or_gelu"):
         # The fused inference path of nn.TransformerEncoderLayer would keep its own activation.
         place.parent.activation_relu_or_gelu = 0  # type: ignore[union-attr]
@@ -125,12 +130,12 @@ _OTHER_ACTIVATIONS = (
 def unseen(model: nn.Module) -> list[str]:
     """Names the activations of a model that are not replaced: in code, or not in the table.
 
-    Those in code are recognised by the names that ``forward`` uses, other than attributes of
-    ``self``: another function of the same name is taken for an activation, and one behind a helper
-    function is not seen.
+    Those in code are recognised by the names that the methods of a class use, other than attributes
+    of ``self``: another function of the same name is taken for an activation, and one behind a
+    helper function is not seen.
     """
     functions = {function.__name__ for row in rows() for function in row.functions}
-    reports: dict[type[nn.Module], str] = {}
+    reports: dict[Any, str] = {}
     for path, module in _outside_activations(model):
         cls = type(module)
         if isinstance(module, nn.RNNBase | nn.RNNCellBase):
@@ -138,12 +143,28 @@ def unseen(model: nn.Module) -> list[str]:
         elif cls in _OTHER_ACTIVATIONS:
             reports.setdefault(cls, f"{cls.__name__} ({path or 'the model'}), not in the table")
         elif not cls.__module__.startswith("torch.nn."):
-            code = getattr(inspect.unwrap(cls.forward), "__code__", None)
-            names = _names_used(code, owner=code.co_varnames[:1]) if code else ()
-            called = sorted(functions.intersection(names))
-            if called:
-                reports.setdefault(cls, f"{', '.join(called)} in {cls.__name__}.forward")
+            for method, code in _methods(cls):
+                called = sorted(functions.intersection(_names_used(code, code.co_varnames[:1])))
+                if called:
+                    reports.setdefault(code, f"{', '.join(called)} in {cls.__name__}.{method}")
+        for name, value in vars(module).items():
+            held = value.values() if isinstance(value, dict) else value
+            is_public = not name.startswith("_") and isinstance(value, list | tuple | dict)
+            if is_public and any(_row(member) for member in held):
+                kind = type(value).__name__
+                reports.setdefault((cls, name), f"the {kind} {name} of {cls.__name__}")
     return list(reports.values())
+
+
+def _methods(cls: type[nn.Module]) -> Iterator[tuple[str, CodeType]]:
+    """``forward``, and the other methods from outside torch, less the constructor."""
+    own = (base for base in cls.__mro__ if not base.__module__.startswith("torch."))
+    names = dict.fromkeys(["forward", *(name for base in own for name in vars(base))])
+    for name in names:
+        member = getattr(cls, name, None)
+        code = getattr(inspect.unwrap(member) if callable(member) else None, "__code__", None)
+        if isinstance(code, CodeType) and name != "__init__":
+            yield name, code
 
 
 def _names_used(code: CodeType, owner: tuple[str, ...]) -> Iterator[str]:
@@ -159,11 +180,14 @@ def _names_used(code: CodeType, owner: tuple[str, ...]) -> Iterator[str]:
             yield step.argval
 
 
+def _listed(places: list[Place]) -> str:
+    return ", ".join(f"{place.path or 'the model'} ({place.row.name})" for place in places)
+
+
 def nothing_chosen(found: list[Place], hidden: list[str]) -> str:
     """What to tell someone whose model has nothing to convert."""
     if found:
-        names = ", ".join(f"{place.path or 'the model'} ({place.row.name})" for place in found)
-        return f"no activation left to convert; found {names}: loosen include or exclude"
+        return f"no activation left to convert; found {_listed(found)}: loosen include or exclude"
     message = "the model has no activation module to convert"
     if hidden:
         message += (
