@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 from qneurons import reference
 from qneurons.activations import Activation
 
-_BLOCK = 2**16  # elements: the intermediate tensors of one block stay in the cache
+_BLOCK = 2**18  # elements: large tensors are worked on piece by piece, for the caches
 
 
 def difference(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
