@@ -17,7 +17,7 @@ slope is wanted, and the row's parameters. Autograd never differentiates them, s
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -51,6 +51,12 @@ def _expm1(x: Tensor) -> Tensor:
         half = x.clamp(min=-80) / 2
         return 2 * torch.sinh(half) * torch.exp(half)
     return torch.expm1(x)
+
+
+def _into(buffer: Tensor) -> dict[str, Any]:
+    """``out=buffer`` in eager mode; vmap has no rule for it, and Dynamo may lose the gradient."""
+    traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    return {} if traced else {"out": buffer}
 
 
 def _across(x: Tensor, delta: Tensor, f: Function, beside: Tensor) -> Tensor:
@@ -154,19 +160,20 @@ def q_elu(x: Tensor, delta: Tensor, with_slope: bool, alpha: float) -> ValueAndS
     positive = x.relu()
     below = h + positive
     negative = positive.sub_(x)
-    below = torch.minimum(below, negative)  # the part of h that lies below zero
+    below = torch.minimum(below, negative, **_into(below))  # the part of h below zero
     larger = below.relu().sub_(negative).exp_()  # elu' at max(x, b)
     exponent = below.abs().neg_()
     h.sub_(below)
     sign = below.sign_()
     change = _expm1(exponent).mul_(larger).mul_(sign)  # from b to x
-    value = h.sub_(change, alpha=alpha) / delta
+    value = torch.div(h.sub_(change, alpha=alpha), delta, **_into(h))
     if not with_slope:
         return value, None
     # Anchored at min(x, b), where elu' is smaller. The weight of the change is the other point over
     # x, which is 1 or, where b > x, 1 + δ.
     weight = sign.relu_().mul_(delta).add_(1)
-    slope = torch.addcmul(exponent.exp_().mul_(larger), weight, change.div_(delta), value=-1)
+    smaller = exponent.exp_().mul_(larger)
+    slope = torch.addcmul(smaller, weight, change.div_(delta), value=-1, **_into(smaller))
     if alpha != 1:
         slope = alpha * slope + (1 - alpha) * _slope_of(q_relu(x, delta, True))
     return value, slope
