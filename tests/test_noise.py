@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import halfnorm
 
-from qneurons.noise import TINY_DELTA, QLaw, draw_delta
+from qneurons.noise import (
+    TINY_DELTA,
+    QLaw,
+    draw_delta,
+    draw_seed,
+    normals,
+    philox,
+    seeded_delta,
+)
 
 LAMS = (0.02, 0.1, 1.0, 5.0, 9.0)
 PHIS = (0.0, 1e-3, 0.5)
@@ -487,3 +495,86 @@ class TestTransforms:
         torch.manual_seed(0)
         assert torch.equal(compiled(x, torch.tensor(0.1))[0], draws[0])
         assert all((delta.abs() >= 1e-3).all() for delta in draws)
+
+
+# --- noise as a function of a seed and an index ---------------------------------------------------
+
+
+def words(*values: int) -> tuple[torch.Tensor, ...]:
+    return tuple(torch.tensor(value) for value in values)
+
+
+class TestCounterBasedDraw:
+    @pytest.mark.parametrize(
+        ("counter", "key", "expected"),
+        [  # Random123's known answers for philox4x32, 7 rounds
+            ((0,) * 4, (0,) * 2, "5f6fb709 0d893f64 4f121f81 4f730a48"),
+            ((0xFFFFFFFF,) * 4, (0xFFFFFFFF,) * 2, "5207ddc2 45165e59 4d8ee751 8c52f662"),
+            (
+                (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+                (0xA4093822, 0x299F31D0),
+                "4dfccaba 190a87f0 c47362ba b6b5242a",
+            ),
+        ],
+    )
+    def test_philox_gives_the_known_answers(self, counter, key, expected):
+        got = philox(words(*counter), words(*key))
+        assert " ".join(f"{word:08x}" for word in got.tolist()) == expected
+
+    def test_an_element_is_the_slot_of_its_call(self):
+        """The docstring's arithmetic, one element at a time."""
+        seed = 0x123456789ABCDEF
+        draws = normals(torch.tensor(seed), 9000)
+        for index in (0, 1, 511, 512, 4095, 4096, 8999):
+            call, slot = 512 * (index // 4096) + index % 512, index // 512 % 8
+            key = words(seed & 0xFFFFFFFF, seed >> 32)
+            word = philox(words(call, 0, 0, 0), key)[slot // 2].item()
+            rotated = (word >> 19 | word << 13) & 0xFFFFFFFF
+            u = 1 - (rotated & 0x7FFFFF) / 2**23
+            angle = math.pi * ((word & 0x7FFFFF) / 2**22 - 1)
+            want = math.sqrt(-2 * math.log(u)) * (math.sin if slot % 2 else math.cos)(angle)
+            assert draws[index].item() == pytest.approx(want, abs=2e-6)
+
+    def test_a_later_start_goes_on(self):
+        seed = torch.tensor([3, -3])
+        assert torch.equal(normals(seed, 5000, start=8192), normals(seed, 13192)[:, 8192:])
+
+    def test_far_out_the_counter_has_its_upper_word(self):
+        start = 2**35  # call 2^32: the lower word is 0 again
+        near, far = (normals(torch.tensor(1), 100, start=at) for at in (0, start))
+        assert (near != far).all()
+
+    def test_the_shape_of_the_seed_comes_first(self):
+        assert normals(torch.zeros(2, 3, dtype=torch.int64), 5).shape == (2, 3, 5)
+        assert normals(torch.tensor(0), 0).shape == (0,)
+
+    def test_both_words_of_the_seed_matter(self):
+        seeds = torch.tensor([0, 1, 2**32, -1, -(2**63)])
+        draws = normals(seeds, 1000)
+        same = (draws[:, None] == draws).float().mean(-1) - torch.eye(5)
+        assert same.max() < 0.01
+
+    @pytest.mark.parametrize(("inner", "groups"), [(12, 5), (4, 5), (1, 60), (60, 1)])
+    def test_a_group_draws_its_own_stream(self, inner, groups):
+        seed, lam = torch.arange(groups), torch.linspace(0.1, 1, groups)
+        delta = seeded_delta((60,), seed, lam, torch.zeros(1), inner, dtype=torch.float64)
+        of_group = torch.arange(60) // inner % groups
+        for group in range(groups):
+            want = lam[group].double() * normals(seed[group], 60 // groups).double()
+            torch.testing.assert_close(delta[of_group == group], want)
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_delta_has_the_least_size_phi(self, dtype):
+        seed, lam = torch.tensor([1]), torch.tensor([0.02])
+        for phi in (0.0, 0.3):
+            delta = seeded_delta((5000,), seed, lam, torch.tensor([phi]), 5000, dtype=dtype)
+            assert delta.dtype == dtype
+            assert (delta.abs() >= max(phi, TINY_DELTA[dtype])).all()
+            assert 0.4 < (delta > 0).float().mean() < 0.6
+
+    def test_seeds_are_drawn_from_the_generator(self):
+        first = draw_seed(3, "cpu", torch.Generator().manual_seed(1))
+        again = draw_seed(3, "cpu", torch.Generator().manual_seed(1))
+        assert first.dtype == torch.int64
+        assert torch.equal(first, again)
+        assert first.unique().numel() == 3

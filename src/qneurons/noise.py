@@ -1,4 +1,8 @@
-"""The law of q = 1 + sign(ε)(λ|ε| + φ), ε ~ N(0, 1), and the draw of δ = q - 1."""
+"""The law of q = 1 + sign(ε)(λ|ε| + φ), ε ~ N(0, 1), and the draw of δ = q - 1.
+
+δ is drawn from torch's generators, or as a function of a seed and an index: the counter-based draw
+at the end of this file is the specification of what the kernels draw in registers.
+"""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +15,7 @@ from torch.distributions.utils import broadcast_all
 
 from qneurons.quadrature import TINY_DELTA
 
-__all__ = ["QLaw", "draw_delta"]
+__all__ = ["QLaw", "draw_delta", "draw_seed", "normals", "philox", "seeded_delta"]
 
 
 class _OutsideInterval(constraints.Constraint):
@@ -146,7 +150,7 @@ class QLaw(Distribution):
 def draw_delta(
     shape: Sequence[int],
     lam: float | Tensor,
-    phi: float,
+    phi: float | Tensor,
     *,
     dtype: torch.dtype,
     device: torch.device | str | None,
@@ -169,7 +173,7 @@ def draw_delta(
     Args:
         shape (sequence of int): shape of the result.
         lam (float or Tensor): :math:`\lambda \ge 0`, broadcast against ``shape``; not checked.
-        phi (float): :math:`\phi \ge 0`; not checked.
+        phi (float or Tensor): :math:`\phi \ge 0`, one value; not checked.
 
     Keyword args:
         dtype (torch.dtype): ``torch.float32`` or ``torch.float64``.
@@ -187,10 +191,114 @@ def draw_delta(
     # Dynamic shapes reach randn only where no generator is named, not even None.
     source: dict[str, Any] = {} if generator is None else {"generator": generator}
     eps = torch.randn(shape, dtype=dtype, device=device, **source)
-    in_place = not torch._C._are_functorch_transforms_active()  # else lam may be batched, eps not
     if isinstance(lam, Tensor):
-        lam = lam.to(device=device, dtype=dtype)
-        in_place = in_place and lam.dim() == 0
-    scaled = eps.mul_(lam) if in_place else eps * lam
-    floor = torch.full_like(scaled, max(phi, TINY_DELTA[dtype]))
-    return floor.copysign_(scaled.detach()).add_(scaled)
+        lam = lam.to(eps)
+    if not isinstance(phi, Tensor):
+        phi = torch.full((), phi, dtype=dtype, device=device)
+    return _delta(lam * eps, phi.to(eps))
+
+
+def _delta(scaled: Tensor, phi: Tensor) -> Tensor:
+    floor = phi.clamp(min=TINY_DELTA[scaled.dtype])
+    return scaled + torch.copysign(floor, scaled.detach())
+
+
+# --- noise as a function of a seed and an index ---------------------------------------------------
+
+PHILOX_ROUNDS = 7
+PHILOX_MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
+PHILOX_KEY_STEPS = 0x9E3779B9, 0xBB67AE85
+CALLS = 512  # side by side, of 8 normals each: a block is 4096 elements
+RADIUS_ROTATION = 19
+_MASK = 0xFFFFFFFF
+
+
+def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]) -> Tensor:
+    """Philox4x32-7 (Salmon et al. 2011): four words, stacked first, in int64 tensors."""
+    (c0, c1, c2, c3), (k0, k1) = counter, key
+    (m0, m1), (w0, w1) = PHILOX_MULTIPLIERS, PHILOX_KEY_STEPS
+    for number in range(PHILOX_ROUNDS):
+        p0, p1 = m0 * c0, m1 * c2  # the upper bit lands on the sign, and the mask takes it off
+        c0 = (p1 >> 32) & _MASK ^ c1 ^ (k0 + number * w0) & _MASK
+        c2 = (p0 >> 32) & _MASK ^ c3 ^ (k1 + number * w1) & _MASK
+        c1, c3 = p1 & _MASK, p0 & _MASK
+    return torch.stack(torch.broadcast_tensors(c0, c1, c2, c3))
+
+
+def normals(seed: Tensor, num: int, start: int = 0) -> Tensor:
+    r"""The normal numbers of every seed from ``start`` on, in float32, in a last dimension.
+
+    Element i belongs to block :math:`i // 4096`. Its Philox call has the counter
+    :math:`512\,(i // 4096) + i \bmod 512` and the seed as key; slot :math:`(i // 512) \bmod 8` of
+    the call holds its number, so that neighbours come from neighbouring calls and a vector unit
+    needs no shuffles. Each of the four words makes two slots, by Box and Muller:
+
+    .. math::
+        u = 1 - 2^{-23} m(w \ggg 19), \quad a = 2^{-22} m(w) - 1, \qquad
+        \sqrt{-2 \ln u}\,(\cos \pi a, \sin \pi a)
+
+    with :math:`m` the low 23 bits. Rotated so, 19 bits of the word serve the radius and the other
+    13 the angle, and each fills the low places of the other: the largest number is 5.6, and
+    docs/noise.md has the exact law over all :math:`2^{32}` words.
+
+    Args:
+        seed (Tensor): int64.
+        num (int): how many.
+        start (int): the index of the first, a multiple of 4096.
+
+    Example:
+        >>> normals(torch.tensor([1, 2]), 3).shape
+        torch.Size([2, 3])
+    """
+    num_blocks = -(-num // (8 * CALLS))
+    call = torch.arange(num_blocks * CALLS, device=seed.device) + start // 8
+    zero, key = torch.zeros_like(call), seed.unsqueeze(-1)
+    words = philox((call & _MASK, call >> 32, zero, zero), (key & _MASK, (key >> 32) & _MASK))
+    rotated = words >> RADIUS_ROTATION | words << (32 - RADIUS_ROTATION)
+    u = 1 - (rotated & 0x7FFFFF).float() / 2**23
+    angle = math.pi * ((words & 0x7FFFFF).float() / 2**22 - 1)
+    pairs = (-2 * u.log()).sqrt() * torch.stack([angle.cos(), angle.sin()])
+    # [half, word, *seed, block, call] to [*seed, block, word, half, call]
+    pairs = pairs.unflatten(-1, (num_blocks, CALLS)).movedim((1, 0), (-3, -2))
+    return pairs.flatten(-4)[..., :num]
+
+
+def seeded_delta(
+    shape: Sequence[int],
+    seed: Tensor,
+    lam: Tensor,
+    phi: Tensor,
+    inner: int,
+    *,
+    dtype: torch.dtype,
+) -> Tensor:
+    r"""δ of every element as a function of the seed and λ of its group.
+
+    Element i of the row-major order belongs to group :math:`(i // \text{inner}) \bmod
+    \text{groups}`, and its noise is that of its position among the elements of its group: a group
+    draws the same alone and beside others.
+
+    Args:
+        shape (sequence of int): shape of the result.
+        seed (Tensor): int64, one value a group.
+        lam (Tensor): :math:`\lambda \ge 0`, one value a group.
+        phi (Tensor): :math:`\phi \ge 0`, one value.
+        inner (int): the number of neighbours that share a group, 1 or more.
+
+    Keyword args:
+        dtype (torch.dtype): ``torch.float32`` or ``torch.float64``.
+    """
+    groups = seed.numel()
+    num = math.prod(shape) // groups
+    scaled = lam.to(dtype).unsqueeze(-1) * normals(seed, num).to(dtype)
+    delta = _delta(scaled, phi.to(dtype))
+    return delta.reshape(groups, num // inner, inner).transpose(0, 1).reshape(shape)
+
+
+def draw_seed(
+    num: int, device: torch.device | str | None, generator: torch.Generator | None = None
+) -> Tensor:
+    """Draws ``num`` seeds on the device by one ordinary op, as a CUDA graph would replay it."""
+    if generator is None:
+        return torch.randint(2**63 - 1, (num,), device=device)
+    return torch.randint(2**63 - 1, (num,), device=device, generator=generator)
