@@ -6,14 +6,13 @@ import math
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 
 import qneurons as qn
-from qneurons import differentiation, moments, q_activation, q_difference, q_limit, q_mean
+from qneurons import moments, q_activation, q_difference, q_limit, q_mean
 from qneurons.activations import resolve, rows
-from qneurons.noise import draw_delta
+from qneurons.noise import draw_delta, draw_seed, seeded_delta
 
 ROWS = rows()
 INF, NAN = math.inf, math.nan
@@ -38,11 +37,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(num_threads)
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    monkeypatch.setattr(differentiation, "_BLOCK", 2**12)
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -115,16 +109,6 @@ def test_delta_of_another_layout_does_not_change_the_layout(row):
     result = q_difference(x, delta, row)
     assert result.is_contiguous()
     torch.testing.assert_close(result, q_difference(x, delta.contiguous(), row))
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-@each_row
-def test_blocks_change_no_bit(row, dtype, monkeypatch):
-    x, delta = randn(3 * 2**12 + 17, dtype=dtype), randn(3 * 2**12 + 17, seed=1)
-    in_blocks = g_and_slope(x, delta, row)
-    monkeypatch.setattr(differentiation, "_BLOCK", x.numel())
-    for got, want in zip(in_blocks, g_and_slope(x, delta, row), strict=True):
-        assert torch.equal(got, want)
 
 
 @each_row
@@ -256,12 +240,54 @@ def test_x_is_not_changed_in_place(row):
 # --- noise ----------------------------------------------------------------------------------------
 
 
+def delta_of_seed(x: torch.Tensor, seed: torch.Tensor) -> torch.Tensor:
+    lam, phi = torch.tensor([0.7]), torch.tensor([0.1])
+    return seeded_delta(x.shape, seed, lam, phi, x.numel(), dtype=x.dtype)
+
+
 @each_row_and_callable
-def test_training_is_the_difference_at_the_drawn_delta(row):
+def test_training_is_the_difference_at_the_delta_of_the_seed(row):
+    x, seed = randn(40, 50), torch.tensor([11])
+    want = q_difference(x, delta_of_seed(x, seed), row)
+    got = q_activation(x, row, 0.7, 0.1, seed=seed)
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+
+
+@each_row
+def test_a_generator_draws_the_seed(row):
+    x, seed = randn(40, 50), draw_seed(1, "cpu", seeded())
+    got = q_activation(x, row, 0.7, 0.1, generator=seeded())
+    assert torch.equal(got, q_activation(x, row, 0.7, 0.1, seed=seed))
+
+
+def test_a_callable_draws_from_the_generator():
     x = randn(40, 50)
     drawn = draw_delta(x.shape, 0.7, 0.1, dtype=x.dtype, device="cpu", generator=seeded())
-    got = q_activation(x, row, 0.7, 0.1, generator=seeded())
-    assert torch.equal(got, q_difference(x, drawn, row))
+    got = q_activation(x, smooth, 0.7, 0.1, generator=seeded())
+    assert torch.equal(got, q_difference(x, drawn, smooth))
+
+
+@pytest.mark.parametrize("activation", ["elu", smooth], ids=["row", "callable"])
+@pytest.mark.parametrize(("shape", "dim"), [((3, 8, 20), 0), ((5, 3, 20), 1), ((9, 6, 3), 2)])
+def test_a_group_draws_the_same_alone_and_beside_others(activation, shape, dim):
+    x = randn(*shape)
+    trailing = (1,) * (2 - dim)
+    seed = torch.tensor([5, 6, 7]).reshape(-1, *trailing)
+    lam = torch.tensor([0.1, 0.5, 2.0]).reshape(-1, *trailing)
+    leaf = x.clone().requires_grad_()
+    packed = q_activation(leaf, activation, lam, seed=seed)
+    slopes = grad(packed, leaf)
+    for run in range(3):
+        alone = x.select(dim, run).clone().requires_grad_()
+        value = q_activation(alone, activation, lam.flatten()[run], seed=seed.flatten()[run])
+        torch.testing.assert_close(packed.select(dim, run), value)
+        torch.testing.assert_close(slopes.select(dim, run), grad(value, alone))
+
+
+def test_seeds_leave_the_generator_alone():
+    before = torch.get_rng_state()
+    q_activation(randn(100), "elu", seed=torch.tensor(1))
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_generator_is_the_only_source_of_noise():
@@ -296,13 +322,21 @@ def test_evaluation_draws_nothing():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_lam_that_broadcasts_scales_its_own_part():
-    x = randn(2, 3, 4, 5)
-    lam = torch.tensor([0.1, 1.0, 3.0]).reshape(3, 1, 1)
-    got = q_activation(x, "gelu", lam, generator=seeded())
-    for channel, value in enumerate(lam.flatten().tolist()):
-        alone = q_activation(x, "gelu", value, generator=seeded())
-        assert torch.equal(got[:, channel], alone[:, channel])
+LAM_SHAPES = {"channels": (3, 1, 1), "samples": (2, 1, 1, 1), "ends": (2, 1, 1, 40), "all": None}
+
+
+@pytest.mark.parametrize("size", [20, 2000], ids=["few", "many"])
+@pytest.mark.parametrize("shape", LAM_SHAPES)
+def test_a_lam_that_broadcasts_scales_its_own_part(shape, size):
+    """At x = -1 the deviation of q-tanh grows with λ; every element has noise of its own."""
+    x = torch.full((2, 3, size, 40), -1.0)
+    lam = torch.full(LAM_SHAPES[shape] or x.shape, 0.01)
+    lam[0] = 0.3
+    value = q_activation(x, "tanh", lam, generator=seeded())
+    is_large = (lam > 0.1).expand_as(x)
+    large, small = value[is_large], value[~is_large]
+    assert large.std() > 10 * small.std()
+    assert value.unique().numel() > value.numel() / 2
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
@@ -519,9 +553,10 @@ def test_gradients_of_limit_and_mean(row):
 def test_gradient_of_training_is_that_at_the_drawn_delta():
     x = randn(40, 50)
     leaf = x.clone().requires_grad_()
-    drawn = draw_delta(x.shape, 0.7, 0.1, dtype=x.dtype, device="cpu", generator=seeded())
-    value = q_activation(leaf, "gelu", 0.7, 0.1, generator=seeded())
-    assert torch.equal(grad(value, leaf), g_and_slope(x, drawn, "gelu")[1])
+    seed = torch.tensor([11])
+    value = q_activation(leaf, "gelu", 0.7, 0.1, seed=seed)
+    want = g_and_slope(x, delta_of_seed(x, seed), "gelu")[1]
+    torch.testing.assert_close(grad(value, leaf), want, rtol=1e-5, atol=1e-5)
 
 
 def test_gradient_reaches_the_parameters_of_a_module():
@@ -559,17 +594,16 @@ def bytes_kept(function, x: torch.Tensor) -> int:
     return sum(kept.values())
 
 
-def papers_snippet(x: torch.Tensor, lam: float = 0.02, phi: float = 1e-3) -> torch.Tensor:
-    q = torch.randn(x.shape, generator=seeded())
-    q = (2 * (q >= 0) - 1) * (lam * q.abs() + phi)
-    return (F.elu(x * (1 + q)) - F.elu(x)) / q
-
-
-@pytest.mark.parametrize("num_elements", [2**12, 2**17])
 @each_row
-def test_fewer_bytes_are_kept_than_by_the_papers_snippet(row, num_elements):
-    x = randn(num_elements).requires_grad_()
-    assert bytes_kept(lambda x: q_activation(x, row), x) < bytes_kept(papers_snippet, x)
+def test_nothing_but_x_and_a_seed_is_kept(row):
+    x = randn(2**12).requires_grad_()
+    seed, lam, phi = 8, 4, 4
+    assert bytes_kept(lambda x: q_activation(x, row), x) == 4 * x.numel() + seed + lam + phi
+
+
+def test_a_given_delta_is_kept_and_no_more():
+    x, delta = randn(2**12).requires_grad_(), randn(2**12, seed=1)
+    assert bytes_kept(lambda x: q_difference(x, delta, "elu"), x) == 2 * 4 * x.numel()
 
 
 # --- bad input ------------------------------------------------------------------------------------
@@ -587,6 +621,34 @@ BAD_CALLS = {
     "class for activation": (
         lambda: q_limit(FLOATS, nn.ELU),
         (TypeError, r"an activation is .* got <class .*ELU'>; for example .*nn.ELU\(alpha=0.5\)"),
+    ),
+    "seed as a number": (
+        lambda: q_activation(FLOATS, "elu", seed=7),
+        (TypeError, r"seed must be a tensor of int64, got int; for example torch.tensor\(7\)"),
+    ),
+    "seed of floats": (
+        lambda: q_activation(FLOATS, "elu", seed=FLOATS),
+        (TypeError, r"seed must be a tensor of int64, got torch.float32"),
+    ),
+    "seed and generator": (
+        lambda: q_activation(FLOATS, "elu", seed=torch.tensor(7), generator=seeded()),
+        (ValueError, "seed and generator exclude each other"),
+    ),
+    "seed of another shape": (
+        lambda: q_activation(FLOATS, "elu", seed=torch.arange(2)),
+        (ValueError, r"seed must be one value or broadcast .* \(4, 3\), .* got \(2,\)"),
+    ),
+    "seed with a hole": (
+        lambda: q_activation(torch.ones(2, 3, 4), "elu", seed=torch.ones(2, 1, 4).long()),
+        (ValueError, r"seed must .* without a dimension of size 1 between .* got \(2, 1, 4\)"),
+    ),
+    "seed on another device": (
+        lambda: q_activation(FLOATS, "elu", seed=torch.tensor(7, device="meta")),
+        (ValueError, r"seed must be on the device of x, cpu, got meta; pass seed.to\(x.device\)"),
+    ),
+    "lam of other groups than seed": (
+        lambda: q_activation(FLOATS, "elu", torch.ones(3), seed=torch.arange(4)[:, None]),
+        (ValueError, r"lam must have one value, or one for each group .* \(3,\) and \(4, 1\)"),
     ),
     "negative lam": (
         lambda: q_activation(FLOATS, "elu", -0.1),

@@ -1,8 +1,11 @@
-"""g(x, δ) as a function that PyTorch differentiates: backward, forward, under vmap and compile."""
+"""g(x, δ) as a function that PyTorch differentiates: backward, forward, under vmap and compile.
+
+δ is given, or drawn from seeds by the fused ops, which keep x and the seeds and draw it again.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,8 +13,9 @@ from torch.autograd import forward_ad
 
 from qneurons import reference
 from qneurons.activations import Activation
-
-_BLOCK = 2**18  # elements: large tensors are worked on piece by piece, for the caches
+from qneurons.kernels import kernel_name, ops
+from qneurons.noise import seeded_delta
+from qneurons.reference import compute_dtype
 
 
 def difference(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
@@ -23,11 +27,8 @@ def difference(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
     if activation.difference is None:
         # Autograd sees all of it: a callable may have parameters of its own.
         return reference.difference(x.to(delta.dtype), delta, activation).to(x.dtype)
-    if torch.compiler.is_compiling():
-        return _Difference.apply(x, delta, activation)
-    if x.requires_grad and torch.is_grad_enabled() and not in_transform:
-        return _TrainingDifference.apply(x, delta, activation)
-    return _ForwardDifference.apply(x, delta, activation)
+    function = _Difference if torch.compiler.is_compiling() else _ForwardDifference
+    return function.apply(x, delta, activation)
 
 
 class _Difference(torch.autograd.Function):
@@ -61,30 +62,6 @@ class _ForwardDifference(_Difference):
         x, delta = ctx.saved_tensors[:2]
         with _outer_forward_mode(x) as x:
             return (_slope(x, delta, ctx.activation) * tangents[0]).to(x.dtype)
-
-
-class _TrainingDifference(_ForwardDifference):
-    """The slope is computed beside g, with which it shares most of the work, and kept.
-
-    functorch would need ``setup_context``, which costs as much as ten elementwise operations.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, delta: Tensor, activation: Activation) -> Tensor:  # type: ignore[override]
-        value, slope = _in_blocks(x, delta, activation)
-        ctx.activation = activation
-        ctx.save_for_backward(x, delta, slope)
-        ctx.save_for_forward(x, delta)
-        return value
-
-    setup_context = staticmethod(torch.autograd.Function.setup_context)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        x, delta, slope = ctx.saved_tensors
-        if torch.is_grad_enabled():  # create_graph
-            slope = _slope(x, delta, ctx.activation)
-        return (slope * grads[0]).to(x.dtype), None, None
 
 
 def _slope(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
@@ -124,26 +101,148 @@ def _outer_forward_mode(x: Tensor) -> Iterator[Tensor]:
     torch runs a jvp with forward mode off, so that ``jacfwd(jacfwd(f))`` would be zero.
     """
     with forward_ad._set_fwd_grad_enabled(True):
-        yield forward_ad.unpack_dual(x).primal
+        yield _primal(x)
 
 
-def _in_blocks(x: Tensor, delta: Tensor, activation: Activation) -> tuple[Tensor, Tensor]:
-    """g in the dtype of x and dg/dx in that of δ, with the strides of x.
+def _primal(x: Tensor) -> Tensor:
+    functorch = torch._C._functorch
+    if not functorch.is_batchedtensor(x):
+        return forward_ad.unpack_dual(x).primal
+    # vmap has no rule for unpack_dual, so that it is done inside.
+    inside, level = _primal(functorch.get_unwrapped(x)), functorch.maybe_get_level(x)
+    return functorch._add_batch_dim(inside, functorch.maybe_get_bdim(x), level)
 
-    On the CPU a large tensor is worked on in blocks, so that the caches hold what a block needs.
+
+# --- δ drawn from seeds ---------------------------------------------------------------------------
+
+
+class Law(NamedTuple):
+    """What the ops take beside x: the law of δ, and the row by the name that kernels know.
+
+    There are a seed and a λ for each group, of which ``inner`` neighbours at a time are elements.
     """
-    if x.numel() <= _BLOCK or x.device.type != "cpu":
-        if x.dtype == delta.dtype:
-            return reference.difference_and_slope(x, delta, activation)
-        value, slope = reference.difference_and_slope(x.to(delta.dtype), delta, activation)
-        return value.to(x.dtype), slope
-    value, slope = torch.empty_like(x), torch.empty_like(x, dtype=delta.dtype)
-    order = sorted(range(x.dim()), key=value.stride, reverse=True)  # of the memory
-    tensors = (x, delta, value, slope)
-    blocks = (tensor.permute(order).reshape(-1).split(_BLOCK) for tensor in tensors)
-    for x_block, delta_block, *results in zip(*blocks, strict=True):
-        x_block = x_block.to(delta.dtype)
-        computed = reference.difference_and_slope(x_block, delta_block, activation)
-        for result, block in zip(results, computed, strict=True):
-            result.copy_(block)
-    return value, slope
+
+    seed: Tensor
+    lam: Tensor
+    phi: Tensor
+    inner: int
+    name: str
+    parameters: list[float]
+
+
+def row_of(activation: Activation) -> tuple[str, list[float]]:
+    return kernel_name(activation) or "", list(activation.parameters.values())
+
+
+def draw(x: Tensor, law: Law, activation: Activation) -> Tensor:
+    """g(x, δ) with δ drawn from the seeds, for an activation that the kernels know."""
+    if torch.compiler.is_compiling():
+        return _Draw.apply(x, *law[:4], activation)
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return _ForwardDraw.apply(x, *law[:4], activation)
+    if x.requires_grad and torch.is_grad_enabled():
+        return _TrainingDraw.apply(x, law, activation)
+    return ops.sample(x, *law)
+
+
+class _Draw(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(  # written out, for Dynamo takes *args for a signature with a ctx
+        x: Tensor,
+        seed: Tensor,
+        lam: Tensor,
+        phi: Tensor,
+        inner: int,
+        activation: Activation,
+    ) -> Tensor:
+        return ops.sample(x, seed, lam, phi, inner, *row_of(activation))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        *tensors, ctx.inner, ctx.activation = inputs
+        ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return _pull(grads[0], *ctx.saved_tensors, ctx=ctx), *[None] * 5
+
+
+class _ForwardDraw(_Draw):
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        x, *law = ctx.saved_tensors
+        with _outer_forward_mode(x) as x:
+            return _pull(tangents[0], x, *law, ctx=ctx)
+
+
+class _TrainingDraw(_Draw):
+    """Lean, for small tensors: ``setup_context`` alone costs more than their kernel."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, law: Law, activation: Activation) -> Tensor:  # type: ignore[override]
+        ctx.save_for_backward(x, law.seed, law.lam, law.phi)
+        ctx.inner, ctx.row, ctx.activation = law.inner, law[4:], activation
+        return ops.sample(x, *law)
+
+    setup_context = staticmethod(torch.autograd.Function.setup_context)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        if torch.is_grad_enabled():  # create_graph
+            return _pull(grads[0], *ctx.saved_tensors, ctx=ctx), None, None
+        slope = ops.sample_backward(grads[0], *ctx.saved_tensors, ctx.inner, *ctx.row)
+        return slope, None, None
+
+
+def _pull(grad: Tensor, *tensors: Tensor, ctx: Any) -> Tensor:
+    """grad · dg/dx in the dtype of x, differentiable: backward and forward mode share it."""
+    function = _Pull if torch.compiler.is_compiling() else _ForwardPull
+    return function.apply(grad, *tensors, ctx.inner, ctx.activation)
+
+
+class _Pull(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        grad: Tensor,
+        x: Tensor,
+        seed: Tensor,
+        lam: Tensor,
+        phi: Tensor,
+        inner: int,
+        activation: Activation,
+    ) -> Tensor:
+        return ops.sample_backward(grad, x, seed, lam, phi, inner, *row_of(activation))
+
+    setup_context = staticmethod(_Draw.setup_context)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        grad, *tensors = ctx.saved_tensors
+        along_x = _bend(grads[0], grad, *tensors, ctx=ctx)
+        return _pull(grads[0], *tensors, ctx=ctx), along_x, *[None] * 5
+
+
+class _ForwardPull(_Pull):
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        grad, x, *law = ctx.saved_tensors
+        with _outer_forward_mode(x) as x, _outer_forward_mode(grad) as grad:
+            total = torch.zeros_like(x)
+            if tangents[0] is not None:
+                total = total + _pull(tangents[0], x, *law, ctx=ctx)
+            if tangents[1] is not None:
+                total = total + _bend(tangents[1], grad, x, *law, ctx=ctx)
+            return total
+
+
+def _bend(direction: Tensor, grad: Tensor, x: Tensor, *law: Tensor, ctx: Any) -> Tensor:
+    """direction · grad · d²g/dx² in the dtype of x."""
+    seed, lam, phi = law
+    delta = seeded_delta(x.shape, seed, lam, phi, ctx.inner, dtype=compute_dtype(x))
+    curvature = reference.curvature(x.to(delta.dtype), delta, ctx.activation)
+    return (direction * grad * curvature).to(x.dtype)

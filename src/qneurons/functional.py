@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from qneurons.activations import Activation, ActivationLike, resolve, rows
-from qneurons.differentiation import difference
-from qneurons.noise import draw_delta
+from qneurons.differentiation import Law, difference, draw
+from qneurons.kernels import kernel_name, ops
+from qneurons.noise import draw_delta, draw_seed, seeded_delta
 from qneurons.quadrature import TINY_DELTA, delta_rule
 from qneurons.reference import compute_dtype
 
@@ -26,6 +27,7 @@ def q_activation(
     training: bool = True,
     eval_mode: str = "limit",
     generator: torch.Generator | None = None,
+    seed: Tensor | None = None,
 ) -> Tensor:
     r"""Applies a stochastic q-activation elementwise.
 
@@ -49,19 +51,25 @@ def q_activation(
         eval_mode: what to return when not training: ``"limit"``, :math:`f'(x)x`; ``"mean"``,
             :math:`E_q[g_q(x)]`; ``"sample"``, a draw as in training.
         generator: the source of ε. Not supported inside ``torch.compile``.
+        seed: instead of a generator, int64 values of which ε is a function, the same on every
+            device: one, or one for each group of elements, in a tensor that broadcasts to the shape
+            of ``x`` as in ``seed[:, None]`` for groups of rows. A group draws the same alone and
+            beside others. ``lam`` then has one value, or one for each group.
 
     Example:
         >>> x = torch.tensor([-1.0, -0.5, 1.0])
-        >>> q_activation(x, "elu", generator=torch.Generator().manual_seed(0))
-        tensor([-0.3621, -0.3038, 1.0000])
+        >>> q_activation(x, "elu", seed=torch.tensor(0))
+        tensor([-0.3724, -0.3025, 1.0000])
         >>> q_activation(x, "elu", training=False)
         tensor([-0.3679, -0.3033, 1.0000])
     """
     check_eval_mode(eval_mode)
     check_x(x)
     lam, phi, row = _check_lam(lam, x), check_nonnegative("phi", phi), resolve(activation)
+    if seed is not None:
+        _check_seed(seed, x, lam, generator)
     if training or eval_mode == "sample":
-        return sample(x, row, lam, phi, generator)
+        return sample(x, row, lam, phi, generator, seed)
     return q_limit(x, row) if eval_mode == "limit" else q_mean(x, row, lam, phi)
 
 
@@ -69,19 +77,66 @@ def sample(
     x: Tensor,
     activation: Activation,
     lam: float | Tensor,
-    phi: float,
+    phi: float | Tensor,
     generator: torch.Generator | None = None,
+    seed: Tensor | None = None,
 ) -> Tensor:
     """The draw of :func:`q_activation` for arguments that were checked before."""
-    delta = draw_delta(
-        x.shape,
-        lam,
-        phi,
-        dtype=compute_dtype(x),
-        device=x.device,
-        generator=generator,
-    )
-    return difference(x, delta, activation)
+    name, values = kernel_name(activation), lam if seed is None else seed
+    grouping = _grouping(values, x.shape) if isinstance(values, Tensor) else (1, x.numel())
+    if seed is None:
+        if name is None or grouping is None or _is_scattered(x, *grouping):
+            delta = draw_delta(
+                x.shape, lam, phi, dtype=compute_dtype(x), device=x.device, generator=generator
+            )
+            return difference(x, delta, activation)
+        seed = _draw_seed(grouping[0], x.device, generator)
+    assert grouping is not None
+    groups, inner = grouping
+    lam, phi = _values(lam, x), _values(phi, x)
+    if lam.numel() < groups:
+        lam = lam.expand(groups).contiguous()
+    if seed.dim() != 1:
+        seed = seed.reshape(-1)
+    if name is None:
+        dtype = compute_dtype(x)
+        delta = seeded_delta(x.shape, seed, lam, phi, max(inner, 1), dtype=dtype)
+        return difference(x, delta, activation)
+    parameters = list(activation.parameters.values())
+    return draw(x, Law(seed, lam, phi, max(inner, 1), name, parameters), activation)
+
+
+def _draw_seed(num: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
+    in_transform = torch._C._are_functorch_transforms_active()
+    if torch.compiler.is_compiling() and generator is None and not in_transform:
+        return ops.draw_seed(num, device)
+    return draw_seed(num, device, generator)
+
+
+def _grouping(values: Tensor, shape: torch.Size) -> tuple[int, int] | None:
+    """How many groups of x the values make, and of how many neighbours; None if they make none."""
+    if values.numel() == 1:
+        return 1, shape.numel()
+    padded = torch.Size([1] * (len(shape) - values.dim())) + values.shape
+    varied = [dim for dim, size in enumerate(padded) if size > 1]
+    if not varied or padded[varied[0] : varied[-1] + 1] != shape[varied[0] : varied[-1] + 1]:
+        return None
+    return values.numel(), shape[varied[-1] + 1 :].numel()
+
+
+def _is_scattered(x: Tensor, groups: int, inner: int) -> bool:
+    # A group draws at least one block of noise, of 4096 elements.
+    return groups > 1 and x.numel() < 1024 * groups
+
+
+def _values(value: float | Tensor, x: Tensor) -> Tensor:
+    """λ or φ as a tensor, which a kernel reads when it runs: CUDA graphs do not freeze it."""
+    dtype = compute_dtype(x)
+    if not isinstance(value, Tensor):
+        return torch.full((1,), value, dtype=dtype, device=x.device)
+    if value.dtype != dtype or value.device != x.device:
+        value = value.to(x.device, dtype)
+    return value if value.dim() == 1 else value.reshape(-1)
 
 
 def q_difference(x: Tensor, delta: float | Tensor, activation: ActivationLike) -> Tensor:
@@ -173,11 +228,18 @@ def _short_name(row: Activation) -> Callable[..., Tensor]:
         training: bool = True,
         eval_mode: str = "limit",
         generator: torch.Generator | None = None,
+        seed: Tensor | None = None,
         **parameters: float,
     ) -> Tensor:
-        activation = row.with_parameters(**parameters)
         return q_activation(
-            x, activation, lam, phi, training=training, eval_mode=eval_mode, generator=generator
+            x,
+            row.with_parameters(**parameters),
+            lam,
+            phi,
+            training=training,
+            eval_mode=eval_mode,
+            generator=generator,
+            seed=seed,
         )
 
     short.__name__ = short.__qualname__ = f"q_{row.name}"
@@ -224,17 +286,47 @@ def _check_lam(lam: float | Tensor, x: Tensor) -> float | Tensor:
             f"lam must be a floating tensor without gradient, got {lam.dtype} with "
             f"requires_grad={lam.requires_grad}; pass lam.detach().float()"
         )
-    try:
-        fits = torch.broadcast_shapes(lam.shape, x.shape) == x.shape
-    except RuntimeError:
-        fits = False
-    if not fits:
+    if not _broadcasts(lam, x):
         raise ValueError(
             f"lam must broadcast to the shape of x, got {tuple(lam.shape)} for {tuple(x.shape)}; "
             "reshape it, to (channels, 1, 1) for example"
         )
     _check_lam_values(lam)
     return lam
+
+
+def _check_seed(
+    seed: Tensor, x: Tensor, lam: float | Tensor, generator: torch.Generator | None
+) -> None:
+    if not isinstance(seed, Tensor) or seed.dtype != torch.int64:
+        kind = seed.dtype if isinstance(seed, Tensor) else type(seed).__name__
+        raise TypeError(f"seed must be a tensor of int64, got {kind}; for example torch.tensor(7)")
+    if generator is not None:
+        raise ValueError("seed and generator exclude each other; pass one of them")
+    if seed.device != x.device:
+        raise ValueError(
+            f"seed must be on the device of x, {x.device}, got {seed.device}; "
+            "pass seed.to(x.device)"
+        )
+    if not _broadcasts(seed, x) or _grouping(seed, x.shape) is None:
+        raise ValueError(
+            f"seed must be one value or broadcast to the shape of x, {tuple(x.shape)}, without a "
+            f"dimension of size 1 between larger ones, got {tuple(seed.shape)}"
+        )
+    if not isinstance(lam, Tensor) or lam.numel() == 1:
+        return
+    if _grouping(lam, x.shape) != _grouping(seed, x.shape):
+        raise ValueError(
+            "lam must have one value, or one for each group as seed has, got shapes "
+            f"{tuple(lam.shape)} and {tuple(seed.shape)}"
+        )
+
+
+def _broadcasts(values: Tensor, x: Tensor) -> bool:
+    try:
+        return torch.broadcast_shapes(values.shape, x.shape) == x.shape
+    except RuntimeError:
+        return False
 
 
 def _check_lam_values(lam: Tensor) -> None:

@@ -70,10 +70,9 @@ class QActivation(nn.Module):
         self.activation = resolve(activation, **parameters)
         if isinstance(self.activation.f, nn.Module):
             self.f = self.activation.f  # so that its own parameters belong to the model
-        self.phi = phi
         self.eval_mode = eval_mode
-        self._lam = _lam_tensor(torch.get_default_device())
-        self.lam = lam
+        self._lam, self._phi = _one_value(device := torch.get_default_device()), _one_value(device)
+        self.lam, self.phi = lam, phi
 
     @property
     def lam(self) -> float:
@@ -86,11 +85,12 @@ class QActivation(nn.Module):
 
     @property
     def phi(self) -> float:
-        return self._phi
+        return self._phi_value
 
     @phi.setter
     def phi(self, phi: float) -> None:
-        self._phi = float(check_nonnegative("phi", phi))
+        self._phi_value = float(check_nonnegative("phi", phi))
+        self._phi.fill_(self._phi_value)
 
     @property
     def eval_mode(self) -> str:
@@ -107,14 +107,15 @@ class QActivation(nn.Module):
         if mode == "mean":
             return q_mean(x, self.activation, self.lam, self.phi)
         check_x(x)
-        return sample(x, self.activation, self._lam, self.phi)
+        return sample(x, self.activation, self._lam, self._phi)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "QActivation":
         super()._apply(fn, recurse)
-        # λ follows the device only: half would round it, and to_empty leave it unset.
+        # λ and φ follow the device only: half would round them, and to_empty leave them unset.
         device = fn(self._lam).device
         if device != self._lam.device:
-            self._lam = _lam_tensor(device).fill_(self._lam_value)
+            self._lam, self._phi = _one_value(device), _one_value(device)
+            self.lam, self.phi = self._lam_value, self._phi_value
         return self
 
     def extra_repr(self) -> str:
@@ -124,11 +125,11 @@ class QActivation(nn.Module):
         return ", ".join([*repr(self.activation).split(", ")[1:], text])
 
 
-def _lam_tensor(device: torch.device) -> Tensor:
-    # λ in a tensor, filled in place: a number would be compiled into the graph. It is not a buffer,
-    # because DDP would broadcast it at every forward. Never on meta, where loading a checkpoint
-    # with assign=True would leave it: a product with a meta scalar leaves its factor as it is.
-    return torch.zeros((), dtype=torch.float32, device="cpu" if device.type == "meta" else device)
+def _one_value(device: torch.device) -> Tensor:
+    # λ and φ in tensors, filled in place: a number would be compiled into the graph. They are no
+    # buffers, because DDP would broadcast them at every forward. Never on meta, where loading a
+    # checkpoint with assign=True would leave them.
+    return torch.zeros(1, dtype=torch.float32, device="cpu" if device.type == "meta" else device)
 
 
 def class_name(row: Activation) -> str:

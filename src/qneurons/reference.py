@@ -17,7 +17,7 @@ _SMALL_STEP = 0.125  # up to this |δx| the curvature is a mean, beyond it a quo
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
-    return torch.promote_types(x.dtype, torch.float32)
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 def difference(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:

@@ -1,0 +1,54 @@
+"""Fused kernels: which backend serves a device, and by which name it knows a row.
+
+A backend is a module with ``forward``, ``backward`` and ``supports``. ``plain`` is the one that
+every other is tested against, and it serves what no other does.
+"""
+
+import functools
+import importlib
+from types import ModuleType
+
+import torch
+
+from qneurons import differences
+from qneurons.activations import Activation
+from qneurons.kernels import plain
+
+_BACKENDS = {"cuda": "triton", "cpu": "native"}
+
+
+def kernel_name(activation: Activation) -> str | None:
+    """The name of a row's difference, under which a backend has its own form of it."""
+    name = getattr(activation.difference, "__name__", None)
+    return name if name and getattr(differences, name, None) is activation.difference else None
+
+
+@functools.cache
+def find(device_type: str, dtype: torch.dtype, name: str) -> ModuleType:
+    """The backend that serves a row on a device."""
+    backend = _load(device_type)
+    return backend if isinstance(backend, ModuleType) and backend.supports(dtype, name) else plain
+
+
+def status() -> list[tuple[str, str, str]]:
+    """The backend of each device type: the device, the backend, and what is to be said of it."""
+    rows = []
+    for device_type, name in _BACKENDS.items():
+        backend = _load(device_type)
+        if isinstance(backend, ModuleType):
+            rows.append((device_type, name, backend.details()))
+        else:
+            rows.append((device_type, "plain", backend))
+    return rows
+
+
+@functools.cache
+def _load(device_type: str) -> ModuleType | str:
+    """The backend of a device, or why there is none."""
+    if device_type not in _BACKENDS:
+        return f"there is no kernel for {device_type}"
+    try:
+        backend = importlib.import_module(f"qneurons.kernels.{_BACKENDS[device_type]}")
+    except ImportError as error:
+        return str(error)
+    return backend.why_unavailable() or backend

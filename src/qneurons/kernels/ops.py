@@ -1,0 +1,94 @@
+"""The q-activation drawn from seeds as raw ops, which compile, vmap and fake tensors know.
+
+``qneurons::sample`` and ``qneurons::sample_backward`` are pure functions of their arguments. They
+have no gradient of their own: :mod:`qneurons.differentiation` gives them one.
+``qneurons::draw_seed`` is one kernel, where Inductor takes two for ``randint``.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qneurons import kernels, noise
+
+_LAW = "Tensor seed, Tensor lam, Tensor phi, SymInt inner, str name, float[] parameters"
+
+
+def _sample(x: Tensor, *law: Any) -> Tensor:
+    return kernels.find(x.device.type, x.dtype, law[4]).forward(x, *law)
+
+
+def _sample_backward(grad: Tensor, x: Tensor, *law: Any) -> Tensor:
+    return kernels.find(x.device.type, x.dtype, law[4]).backward(grad, x, *law)
+
+
+def _batched(num_tensors: int, op: Any) -> Any:
+    """The vmap rule of an op whose first ``num_tensors`` arguments have the shape of x.
+
+    Every sample brings its groups: a batch is a draw of more groups.
+    """
+
+    def rule(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
+        moved = [
+            argument.movedim(dim, 0)
+            if dim is not None
+            else argument.expand(info.batch_size, *argument.shape)
+            for argument, dim in zip(arguments[: num_tensors + 3], in_dims, strict=False)
+        ]
+        *tensors, seed, lam, phi = moved
+        inner, name, parameters = arguments[num_tensors + 3 :]
+        shape, run = tensors[0].shape, seed.shape[1] * inner
+        outer = shape[1:].numel() // run
+        # [batch, outer, groups, inner] to [outer, batch, groups, inner]
+        tensors = [t.reshape(shape[0], outer, run).transpose(0, 1) for t in tensors]
+        result = op(*tensors, seed.flatten(), lam.flatten(), phi[0], inner, name, parameters)
+        return result.transpose(0, 1).reshape(shape), 0
+
+    return rule
+
+
+torch.library.define(
+    "qneurons::draw_seed",
+    "(SymInt num, Device device) -> Tensor",
+    # Else two draws of one graph would be taken for the same.
+    tags=(torch.Tag.pt2_compliant_tag, torch.Tag.nondeterministic_seeded),
+)
+torch.library.define(
+    "qneurons::sample", f"(Tensor x, {_LAW}) -> Tensor", tags=torch.Tag.pt2_compliant_tag
+)
+torch.library.define(
+    "qneurons::sample_backward",
+    f"(Tensor grad, Tensor x, {_LAW}) -> Tensor",
+    tags=torch.Tag.pt2_compliant_tag,
+)
+torch.library.impl("qneurons::draw_seed", "default", noise.draw_seed)
+torch.library.impl("qneurons::sample", "default", _sample)
+torch.library.impl("qneurons::sample_backward", "default", _sample_backward)
+torch.library.register_fake("qneurons::draw_seed", noise.draw_seed)
+torch.library.register_fake("qneurons::sample", lambda x, *_: torch.empty_like(x))
+torch.library.register_fake("qneurons::sample_backward", lambda _, x, *__: torch.empty_like(x))
+
+draw_seed = torch.ops.qneurons.draw_seed.default
+_sample_op = torch.ops.qneurons.sample.default
+_sample_backward_op = torch.ops.qneurons.sample_backward.default
+torch.library.register_vmap("qneurons::sample", _batched(1, _sample_op))
+torch.library.register_vmap("qneurons::sample_backward", _batched(2, _sample_backward_op))
+
+
+def sample(x: Tensor, *law: Any) -> Tensor:
+    return _sample(x, *law) if _is_eager(x) else _sample_op(x, *law)
+
+
+def sample_backward(grad: Tensor, x: Tensor, *law: Any) -> Tensor:
+    function = _sample_backward if _is_eager(x) else _sample_backward_op
+    return function(grad, x, *law)
+
+
+def _is_eager(x: Tensor) -> bool:
+    """Whether nobody looks on: then the dispatcher, 5 us of Python, can be left out."""
+    return type(x) is Tensor and not (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack()
+    )

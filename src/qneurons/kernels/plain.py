@@ -1,0 +1,52 @@
+"""The q-activation drawn from seeds in plain torch: what every kernel computes, step by step."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from qneurons import differences
+from qneurons.noise import seeded_delta
+from qneurons.reference import compute_dtype
+
+
+def forward(
+    x: Tensor,
+    seed: Tensor,
+    lam: Tensor,
+    phi: Tensor,
+    inner: int,
+    name: str,
+    parameters: Sequence[float],
+) -> Tensor:
+    """g(x, δ), with δ of the seeds as in :func:`qneurons.noise.seeded_delta`."""
+    wide, delta = _widened(x, seed, lam, phi, inner)
+    value, _ = getattr(differences, name)(wide, delta, False, *parameters)
+    return torch.empty_like(x).copy_(value)
+
+
+def backward(
+    grad: Tensor,
+    x: Tensor,
+    seed: Tensor,
+    lam: Tensor,
+    phi: Tensor,
+    inner: int,
+    name: str,
+    parameters: Sequence[float],
+) -> Tensor:
+    """The gradient with respect to x, from that with respect to g: grad · dg/dx."""
+    wide, delta = _widened(x, seed, lam, phi, inner)
+    _, slope = getattr(differences, name)(wide, delta, True, *parameters)
+    return torch.empty_like(x).copy_(grad * slope)
+
+
+def _widened(
+    x: Tensor, seed: Tensor, lam: Tensor, phi: Tensor, inner: int
+) -> tuple[Tensor, Tensor]:
+    dtype = compute_dtype(x)
+    return x.to(dtype), seeded_delta(x.shape, seed, lam, phi, inner, dtype=dtype)
+
+
+def supports(dtype: torch.dtype, name: str) -> bool:
+    return True

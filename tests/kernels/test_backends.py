@@ -1,0 +1,173 @@
+"""What every backend must do: draw and compute as plain torch does, in any dtype and any layout."""
+
+import pytest
+import torch
+
+from qneurons import noise
+from qneurons.activations import resolve, rows
+from qneurons.kernels import kernel_name, plain
+
+# numpy's, in Triton's interpreter
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+
+ROWS = [row for row in rows() if row.difference is not None]
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+SEED = 0x123456789ABCDEF
+
+
+def law(backend, groups: int = 1, phi: float = 1e-3):
+    device = backend.device
+    seed = SEED + torch.arange(groups, device=device)
+    lam = torch.linspace(0.7, 0.1, groups, device=device)
+    return seed, lam, torch.tensor([phi], device=device)
+
+
+def randn(backend, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return (2 * torch.randn(shape, generator=generator)).to(backend.device, dtype)
+
+
+def check(backend, x: torch.Tensor, inner: int, *, groups: int = 1, row=None) -> None:
+    """Value and gradient lie within the rounding of the dtype, and of the noise, of plain torch."""
+    row = row or resolve("elu")
+    arguments = (*law(backend, groups), inner, kernel_name(row), list(row.parameters.values()))
+    if not backend.supports(x.dtype, arguments[4]):
+        pytest.skip(f"{x.dtype} is served by plain torch")
+    grad = torch.ones_like(x) + x.abs()
+    wide = (t.double() if x.dtype == torch.float64 else t.float() for t in (x, grad))
+    wide_x, wide_grad = wide
+    tolerance = max(torch.finfo(x.dtype).eps, 4e-6)
+    for got, want in (
+        (backend.forward(x, *arguments), plain.forward(wide_x, *arguments)),
+        (backend.backward(grad, x, *arguments), plain.backward(wide_grad, wide_x, *arguments)),
+    ):
+        assert got.dtype == x.dtype
+        assert got.stride() == torch.empty_like(x).stride()
+        torch.testing.assert_close(got.to(want.dtype), want, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 5, 31, 1023, 1025, 65537])
+def test_any_size_in_any_dtype(backend, size, dtype):
+    check(backend, randn(backend, size, dtype=dtype), max(size, 1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_row_in_any_dtype(backend, row, dtype):
+    check(backend, randn(backend, 1025, dtype=dtype), 1025, row=row)
+
+
+LAYOUTS = {
+    "channels_last": lambda x: x.to(memory_format=torch.channels_last),
+    "transposed": lambda x: x.flatten(1).t(),
+    "permuted": lambda x: x.permute(3, 0, 2, 1),
+    "channels_last sliced": lambda x: x.to(memory_format=torch.channels_last)[:, 1:],
+    "strided": lambda x: x[..., ::2],
+    "expanded": lambda x: x[:, :1].expand(3, 6, 5, 7),
+    "zero-dimensional": lambda x: x[0, 0, 0, 0],
+    "unaligned": lambda x: x.flatten()[1:],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_layout(backend, layout):
+    x = LAYOUTS[layout](randn(backend, 3, 6, 5, 7))
+    check(backend, x, x.numel())
+
+
+def test_a_gradient_of_another_layout(backend):
+    x = randn(backend, 3, 6, 5, 7)
+    arguments = (*law(backend), x.numel(), "q_elu", [1.0])
+    want = backend.backward(x, x, *arguments)
+    for layout in (torch.channels_last, torch.contiguous_format):
+        grad = x.mT.contiguous(memory_format=layout).mT
+        assert torch.equal(backend.backward(grad, x, *arguments), want)
+    ones = torch.ones((), device=x.device).expand_as(x)
+    want = backend.backward(ones.contiguous(), x, *arguments)
+    assert torch.equal(backend.backward(ones, x, *arguments), want)
+
+
+# --- noise ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num", [0, 1, 511, 513, 4095, 4097, 20_000])
+def test_the_noise_is_that_of_the_specification(backend, num):
+    seed = torch.tensor([0, 1, -1, SEED, -(2**63)], device=backend.device)
+    got, want = backend.normals(seed, num), noise.normals(seed, num)
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-5)  # a GPU's logarithm near 1
+
+
+def test_equal_seeds_draw_equal_noise_and_others_other(backend):
+    seed = torch.tensor([5, 5, 6], device=backend.device)
+    first, again, other = backend.normals(seed, 5000)
+    assert torch.equal(first, again)
+    assert (first != other).float().mean() > 0.99
+
+
+PACKS = {  # shape, dimension of the groups
+    "runs first": ((3, 50, 100), 0),
+    "runs of many blocks": ((3, 10_000), 0),
+    "channels": ((4, 3, 11, 5), 1),
+    "channels of many": ((2, 3, 4096), 1),
+    "last": ((1500, 3), 1),
+}
+
+
+@pytest.mark.parametrize("pack", PACKS)
+def test_a_group_draws_the_same_alone_and_in_a_pack(backend, pack):
+    shape, dim = PACKS[pack]
+    x = randn(backend, *shape)
+    inner = x[(0,) * (dim + 1)].numel()
+    check(backend, x, inner, groups=3)
+    seed, lam, phi = law(backend, 3)
+    row = (inner, "q_elu", [1.0])
+    packed = backend.forward(x, seed, lam, phi, *row)
+    packed_slope = backend.backward(x, x, seed, lam, phi, *row)
+    for run in range(3):
+        alone = x.select(dim, run)
+        own = (seed[run : run + 1], lam[run : run + 1], phi, alone.numel(), *row[1:])
+        assert torch.equal(packed.select(dim, run), backend.forward(alone, *own))
+        assert torch.equal(packed_slope.select(dim, run), backend.backward(alone, alone, *own))
+
+
+def test_groups_in_channels_last(backend):
+    x = randn(backend, 4, 3, 2, 11, 5)  # batch, runs, channels, height, width
+    packed = x.flatten(1, 2).to(memory_format=torch.channels_last).unflatten(1, (3, 2))
+    assert not packed.is_contiguous()
+    check(backend, packed, 110, groups=3)
+    arguments = (*law(backend, 3), 110, "q_elu", [1.0])
+    assert torch.equal(backend.forward(packed, *arguments), backend.forward(x, *arguments))
+
+
+# --- extremes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lam", [0.0, 5.0])
+@pytest.mark.parametrize("phi", [0.0, 0.5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_extremes_of_the_law(backend, lam, phi, dtype):
+    x = randn(backend, 3000, dtype=dtype)
+    if not backend.supports(dtype, "q_tanh"):
+        pytest.skip(f"{dtype} is served by plain torch")
+    seed, _, _ = law(backend)
+    for row in ROWS:
+        arguments = (
+            seed,
+            torch.tensor([lam], device=x.device),
+            torch.tensor([phi], device=x.device),
+            3000,
+            kernel_name(row),
+            list(row.parameters.values()),
+        )
+        got, want = backend.forward(x, *arguments), plain.forward(x.double(), *arguments)
+        torch.testing.assert_close(got.double(), want, rtol=2e-5, atol=2e-5, msg=row.name)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_nan_propagates(backend, row):
+    x = torch.full((100,), torch.nan, device=backend.device)
+    arguments = (*law(backend), 100, kernel_name(row), list(row.parameters.values()))
+    assert backend.forward(x, *arguments).isnan().all()
+    slope = plain.backward(torch.ones_like(x), x, *arguments)
+    assert torch.equal(backend.backward(torch.ones_like(x), x, *arguments).isnan(), slope.isnan())

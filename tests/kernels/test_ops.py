@@ -1,0 +1,154 @@
+"""The raw ops: their schema, fake tensors, vmap, and what differentiation makes of them."""
+
+import pytest
+import torch
+from torch.func import grad, hessian, jacfwd, jvp, vmap
+
+from qneurons import q_activation
+from qneurons.kernels import ops, plain
+
+
+@pytest.fixture(autouse=True)
+def default_device(served_by):
+    with torch.device(served_by.device):
+        yield
+
+
+@pytest.fixture
+def precise(served_by):
+    """The dtype in which a backend is compared with autograd, and the tolerance."""
+    if served_by.supports(torch.float64, "q_tanh"):
+        return torch.float64, 1e-6
+    return torch.float32, 1e-4
+
+
+def randn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    generator = torch.Generator("cpu").manual_seed(0)
+    x = torch.randn(shape, dtype=dtype, generator=generator, device="cpu")
+    return x.to(torch.get_default_device())
+
+
+def law(*seeds: int):
+    return torch.tensor(seeds), torch.linspace(0.7, 0.1, len(seeds)), randn(1).abs()
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_opcheck(layout):
+    x = randn(2, 3, 4, 5).to(memory_format=layout)
+    arguments = (*law(7, 8, 9), 20, "q_tanh", [])
+    torch.library.opcheck(torch.ops.qneurons.sample, (x, *arguments))
+    torch.library.opcheck(torch.ops.qneurons.sample_backward, (x, x, *arguments))
+
+
+def test_fake_tensors_have_the_strides_of_the_real():
+    x = randn(2, 3, 4, 5).to(memory_format=torch.channels_last)[:, :2]
+    arguments = (*law(7), x.numel(), "q_tanh", [])
+    real = ops.sample(x, *arguments)
+    with torch._subclasses.FakeTensorMode() as mode:
+        fake = ops.sample(
+            mode.from_tensor(x), *(mode.from_tensor(t) for t in arguments[:3]), *arguments[3:]
+        )
+    assert fake.stride() == real.stride()
+    assert fake.dtype == real.dtype
+
+
+# --- vmap -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_dims", [(0, 0, 0), (2, None, None), (None, 0, None), (1, 0, 0)])
+@pytest.mark.parametrize("inner", [4, 12])
+def test_vmap_is_a_loop(in_dims, inner):
+    """Groups of 12 neighbours fill a sample of 24, groups of 4 repeat three times in it."""
+    batch = 5
+    x = randn(batch, 6, 4)
+    seed = torch.arange(2 * batch).reshape(batch, 2)
+    lam = torch.rand(batch, 2)
+    tensors = [
+        t[0] if dim is None else t.movedim(0, dim)
+        for t, dim in zip((x, seed, lam), in_dims, strict=True)
+    ]
+    phi = torch.zeros(1)
+
+    def forward(x, seed, lam):
+        return ops.sample(x, seed, lam, phi, inner, "q_elu", [1.0])
+
+    def backward(x, seed, lam):
+        return ops.sample_backward(x + 1, x, seed, lam, phi, inner, "q_elu", [1.0])
+
+    for function in (forward, backward):
+        got = vmap(function, in_dims)(*tensors)
+        for sample in range(batch):
+            one = [
+                t if dim is None else t.select(dim, sample)
+                for t, dim in zip(tensors, in_dims, strict=True)
+            ]
+            torch.testing.assert_close(got[sample], function(*one))
+
+
+def test_vmap_of_a_gradient_draws_each_sample_its_own_noise():
+    x = randn(4, 300)
+    seeds = torch.arange(4)
+
+    def slope(x, seed):
+        return grad(lambda y: q_activation(y, "tanh", 0.5, seed=seed).sum())(x)
+
+    got = vmap(slope)(x, seeds)
+    for sample in range(4):
+        torch.testing.assert_close(got[sample], slope(x[sample], seeds[sample]))
+
+
+# --- differentiation at given seeds ---------------------------------------------------------------
+
+
+@pytest.fixture
+def drawn(precise):
+    """A draw at given seeds and the same in plain torch, which autograd differentiates."""
+    dtype, tolerance = precise
+    x = randn(2, 3, dtype=dtype)
+    seed = torch.tensor([3, 4])[:, None]
+
+    def draw(y):
+        return q_activation(y, "tanh", 0.7, seed=seed)
+
+    def naive(y):
+        one = torch.tensor([0.7], dtype=torch.float64).expand(2)
+        phi = torch.tensor([1e-3], dtype=torch.float64)
+        delta = plain.seeded_delta(y.shape, seed[:, 0], one, phi, 3, dtype=torch.float64)
+        y = y.double()
+        return ((torch.tanh(y * (1 + delta)) - torch.tanh(y)) / delta).to(dtype)
+
+    return x, draw, naive, tolerance
+
+
+def test_every_mode_of_differentiation(drawn):
+    x, draw, naive, tolerance = drawn
+    torch.testing.assert_close(draw(x), naive(x), rtol=tolerance, atol=tolerance)
+    tangent = x.flip(0)
+    for transform in (
+        lambda f: grad(lambda y: f(y).sum())(x),
+        lambda f: jvp(f, (x,), (tangent,))[1],
+        lambda f: jacfwd(f)(x),
+        lambda f: hessian(lambda y: f(y).sum())(x),
+        lambda f: jacfwd(jacfwd(f))(x),
+        lambda f: grad(lambda y: jvp(f, (y,), (tangent,))[1].sum())(x),
+        lambda f: jvp(grad(lambda y: (tangent * f(y)).sum()), (x,), (tangent,))[1],
+        lambda f: grad(lambda z: grad(lambda y: hessian(f)(y).sum())(z).sum())(x),
+    ):
+        torch.testing.assert_close(
+            transform(draw), transform(naive), rtol=tolerance, atol=tolerance
+        )
+
+
+def test_second_and_third_derivatives_by_autograd(drawn):
+    x, draw, naive, tolerance = drawn
+    derivatives = []
+    for function in (draw, naive):
+        leaf = x.clone().requires_grad_()
+        value = function(leaf).square().sum()
+        found = []
+        for _ in range(3):
+            (value,) = torch.autograd.grad(value, leaf, create_graph=True)
+            found.append(value.detach())
+            value = value.sum()
+        derivatives.append(found)
+    torch.testing.assert_close(*derivatives, rtol=tolerance, atol=tolerance)
