@@ -1,0 +1,36 @@
+"""Builds the fused CPU kernel, one library for each instruction set; without a compiler, none."""
+
+import platform
+
+from setuptools import Extension, setup
+
+KERNELS = "src/qneurons/kernels/"
+FLAGS = [
+    "-std=gnu11",  # of GNU: vector types, for the products of Philox
+    "-O3",
+    # The freedoms given. Not -ffast-math: NaN and infinity keep their meaning, and the sums that
+    # round to an integer their order.
+    "-ffp-contract=fast",  # a * b + c in one rounding
+    "-fno-math-errno",  # a square root sets no errno, so that it is one instruction
+    "-fno-trapping-math",  # nobody reads the exception flags: both sides of a ?: may be computed
+    "-fno-thread-jumps",  # no freedom: else gcc turns a ?: of a ?: into branches
+]
+AVX2 = ["-mavx2", "-mfma"]
+AVX512 = ["-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mprefer-vector-width=512"]
+
+builds = {"portable": []}
+if platform.machine() in ("x86_64", "AMD64"):
+    builds |= {"avx2": AVX2, "avx512": AVX2 + AVX512}
+
+setup(
+    ext_modules=[
+        Extension(
+            f"qneurons.kernels._native_{name}",
+            [KERNELS + "native.c"],
+            depends=[KERNELS + "native_math.h", KERNELS + "native_rows.h"],
+            extra_compile_args=FLAGS + flags,
+            optional=True,
+        )
+        for name, flags in builds.items()
+    ]
+)

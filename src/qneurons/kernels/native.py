@@ -1,0 +1,201 @@
+"""The fused CPU kernel, native.c, called by way of ctypes: one build serves every torch."""
+
+import ctypes
+import os
+from collections.abc import Sequence
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_BUILDS = ("portable", "avx2", "avx512")  # as qneurons_best_build counts them
+_DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
+_LARGEST_ALONE = 2**13  # elements: up to here a second thread costs what it saves
+
+_pointer, _size, _float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+_ARGUMENTS: list[Any] = [
+    *(ctypes.c_int, ctypes.c_int),  # row, dtype
+    *(_pointer, _pointer, _pointer, _pointer, _pointer, _pointer),  # grad, x, out, seed, lam, phi
+    *(_size, _size, _size),  # num, groups, inner
+    *(_float, _float),  # the row's parameters
+    *(_pointer, ctypes.c_int),  # team, num_threads
+]
+
+
+def is_available() -> bool:
+    return not _why_unavailable
+
+
+def why_unavailable() -> str:
+    """Why there is no kernel, or nothing where there is one."""
+    return _why_unavailable
+
+
+def instruction_set() -> str:
+    """For which instructions the kernel in use was built: avx512, avx2 or portable."""
+    return _instruction_set
+
+
+def details() -> str:
+    return f"built for {_instruction_set}, {'many threads' if _team else 'one thread'}"
+
+
+def supports(dtype: torch.dtype, name: str) -> bool:
+    return dtype in _DTYPES and name in _rows
+
+
+def forward(
+    x: Tensor,
+    seed: Tensor,
+    lam: Tensor,
+    phi: Tensor,
+    inner: int,
+    name: str,
+    parameters: Sequence[float],
+) -> Tensor:
+    """g(x, δ), with δ of the seeds as in :func:`qneurons.noise.seeded_delta`."""
+    return _run(None, x, seed, lam, phi, inner, name, parameters)
+
+
+def backward(
+    grad: Tensor,
+    x: Tensor,
+    seed: Tensor,
+    lam: Tensor,
+    phi: Tensor,
+    inner: int,
+    name: str,
+    parameters: Sequence[float],
+) -> Tensor:
+    """The gradient with respect to x, from that with respect to g: grad · dg/dx."""
+    return _run(grad, x, seed, lam, phi, inner, name, parameters)
+
+
+def normals(seed: Tensor, num: int) -> Tensor:
+    """The noise alone, as :func:`qneurons.noise.normals`."""
+    x = torch.empty(seed.numel(), num)
+    lam, phi = torch.ones(seed.numel()), torch.zeros(1)
+    return _run(None, x, seed.flatten(), lam, phi, max(num, 1), "q_delta", ())
+
+
+def _run(
+    grad: Tensor | None,
+    x: Tensor,
+    seed: Tensor,
+    lam: Tensor,
+    phi: Tensor,
+    inner: int,
+    name: str,
+    parameters: Sequence[float],
+) -> Tensor:
+    out = torch.empty_like(x)
+    num = x.numel()
+    if not num:
+        return out
+    in_order = x.is_contiguous()
+    if not in_order:
+        x = x.contiguous()
+    result = out if in_order else torch.empty_like(x)
+    if grad is not None:
+        grad = (grad if grad.dtype is x.dtype else grad.to(x.dtype)).contiguous()
+    if lam.dtype is not torch.float32:
+        lam = lam.float()
+    if phi.dtype is not torch.float32:
+        phi = phi.float()
+    seed, lam = seed.contiguous(), lam.contiguous()
+    first, second = (*parameters, 0.0, 0.0)[:2]
+    _apply(
+        _rows[name],
+        _DTYPES[x.dtype],
+        None if grad is None else grad.data_ptr(),
+        x.data_ptr(),
+        result.data_ptr(),
+        seed.data_ptr(),
+        lam.data_ptr(),
+        phi.data_ptr(),
+        num,
+        seed.numel(),
+        inner,
+        first,
+        second,
+        _team,
+        torch.get_num_threads() if _team and num > _LARGEST_ALONE else 1,
+    )
+    return out if in_order else out.copy_(result)
+
+
+# --- loading --------------------------------------------------------------------------------------
+
+
+def _load(build: str) -> ctypes.CDLL:
+    for suffix in EXTENSION_SUFFIXES:
+        path = Path(__file__).with_name(f"_native_{build}{suffix}")
+        if path.exists():
+            return ctypes.CDLL(str(path))
+    raise FileNotFoundError(f"the package was built without a C compiler: no {build} kernel")
+
+
+def _load_best(wanted: str) -> tuple[ctypes.CDLL, str]:
+    """The fastest build for this processor; a slower one where it is missing or wanted."""
+    if wanted == "off":
+        raise ValueError("switched off by QNEURONS_NATIVE=off")
+    if wanted and wanted not in _BUILDS:
+        raise ValueError(f"QNEURONS_NATIVE must be one of off, {', '.join(_BUILDS)}, got {wanted}")
+    portable = _load("portable")
+    best = portable.qneurons_best_build()
+    if wanted:
+        best = min(best, _BUILDS.index(wanted))
+    for build in reversed(_BUILDS[1 : best + 1]):
+        try:
+            return _load(build), build
+        except OSError:
+            continue
+    return portable, "portable"
+
+
+def _find_team() -> int | None:
+    """The address of GOMP_parallel in the OpenMP library that torch itself runs on.
+
+    Its threads are the ones that torch's loops use: they are awake between two operations, and no
+    more run than torch.set_num_threads allows. A library of our own, linked or written, would put
+    a second team beside the first, which still waits in a busy loop for torch's next operation.
+    """
+    try:
+        return ctypes.cast(ctypes.CDLL(torch._C.__file__).GOMP_parallel, _pointer).value
+    except (AttributeError, OSError):
+        return None
+
+
+def _forget_team() -> None:
+    # The threads stay behind in the parent, and the library would wait for them.
+    global _team
+    _team = None
+
+
+def _bind(library: ctypes.CDLL) -> Any:
+    library.qneurons_apply.argtypes, library.qneurons_apply.restype = _ARGUMENTS, None
+    return library.qneurons_apply
+
+
+def _names(library: ctypes.CDLL) -> dict[str, int]:
+    library.qneurons_row.restype = ctypes.c_char_p
+    names: dict[str, int] = {}
+    while name := library.qneurons_row(len(names)):
+        names[name.decode()] = len(names)
+    return names
+
+
+_why_unavailable, _instruction_set = "", ""
+_rows: dict[str, int] = {}
+_team = _find_team()
+_apply: Any = None
+try:
+    _library, _instruction_set = _load_best(os.environ.get("QNEURONS_NATIVE", ""))
+except (OSError, ValueError) as error:
+    _why_unavailable = str(error)
+else:
+    _apply, _rows = _bind(_library), _names(_library)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_forget_team)

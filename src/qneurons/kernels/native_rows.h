@@ -1,0 +1,410 @@
+/* g(x, delta) and dg/dx of every row: the forms of differences.py, with one division each. */
+
+typedef struct {
+    float value, slope;
+} Difference;
+
+/* A row takes x, delta, its two parameters and, as a constant, whether delta < -1 may occur: then
+   zero lies between x and b = (1 + delta) x. Where it may not, half of most forms falls away. */
+#define ROW(name, first, second)                                                                  \
+    static inline Difference name(float x, float delta, float first, float second, int crossing)
+
+typedef struct {
+    float near, far; /* the smaller and the larger of |x| and |b| */
+    float gap;       /* far - near */
+    float c;         /* near / |x| */
+    float size;      /* |delta| */
+    float q;         /* 1 + delta */
+    int across;      /* zero lies between x and b: delta < -1 */
+    int outward;     /* |b| > |x| */
+} Span;
+
+static inline Span span_of(float x, float delta, int crossing) {
+    int across = crossing && delta < -1;
+    float z = magnitude(x), stretch = across ? -2 - delta : delta; /* |1 + delta| - 1 */
+    float c = 1 + at_most(stretch, ZERO);
+    return (Span){z * c, z * (1 + at_least(stretch, ZERO)), z * magnitude(stretch), c,
+                  magnitude(delta), 1 + delta, across, stretch > 0};
+}
+
+/* --- piecewise linear ----------------------------------------------------------------------- */
+
+ROW(q_identity, unused1, unused2) {
+    return (Difference){x, 1};
+}
+
+ROW(q_relu, unused1, unused2) {
+    int across = crossing && delta < -1, negative = x < 0;
+    float inverse = 1 / delta, q = 1 + delta;
+    return (Difference){across ? (negative ? x * q : -x) * inverse : at_least(x, ZERO),
+                        across ? (negative ? q : -1) * inverse : (negative ? 0 : 1)};
+}
+
+ROW(q_leaky_relu, negative_slope, unused) {
+    Difference relu = q_relu(x, delta, 0, 0, crossing);
+    return (Difference){negative_slope * x + (1 - negative_slope) * relu.value,
+                        negative_slope + (1 - negative_slope) * relu.slope};
+}
+
+/* Where x and b stand relative to [low, high), and how far b, clamped, is from x, clamped. Of b it
+   is asked through h and the distance to the kink: b itself may round onto the kink. */
+typedef struct {
+    int x_inside, b_inside, b_above;
+    float change;
+} Clamped;
+
+static inline Clamped clamped(float x, float delta, float low, float high) {
+    float clipped = at_most(at_least(x, low), high);
+    float change = clipped == 0 ? x * (1 + delta) : fused(x, delta, x - clipped);
+    float above_low = fused(x, delta, x - low), above_high = fused(x, delta, x - high);
+    return (Clamped){(x >= low) & (x < high), (above_low >= 0) & (above_high < 0), above_high >= 0,
+                     at_most(at_least(change, low - clipped), high - clipped)};
+}
+
+ROW(q_hardtanh, low, high) {
+    Clamped k = clamped(x, delta, low, high);
+    int both = k.x_inside & k.b_inside;
+    float inverse = 1 / delta;
+    float slope = (k.b_inside ? 1 + delta : (k.x_inside ? -1.0f : -0.0f)) * inverse;
+    return (Difference){both ? x : k.change * inverse, both ? 1 : slope};
+}
+
+ROW(q_relu6, unused1, unused2) {
+    return q_hardtanh(x, delta, 0, 6, crossing);
+}
+
+static inline float hardswish_gate(float x) {
+    return at_most(at_least((x + 3) * (1 / 6.0f), 0.0f), 1.0f);
+}
+
+static inline float hardswish_slope(float x) {
+    return x < -3 ? 0 : x < 3 ? (2 * x + 3) * (1 / 6.0f) : 1;
+}
+
+ROW(q_hardswish, unused1, unused2) {
+    Clamped k = clamped(x, delta, -3, 3);
+    float inverse = 1 / delta, q = 1 + delta, b = x * q;
+    float c = 1 + at_most(delta, ZERO), far = x * (1 + at_least(delta, ZERO));
+    float value = x * (hardswish_gate(far) + c * (k.change * inverse * (1 / 6.0f)));
+    float value_across = (b * hardswish_gate(b) - x * hardswish_gate(x)) * inverse;
+
+    float at_x = hardswish_slope(x);
+    float at_b = k.b_inside ? (2 * b + 3) * (1 / 6.0f) : k.b_above ? 1 : 0;
+    float change = k.x_inside & k.b_inside ? x * (1 / 3.0f) : (at_b - at_x) * inverse;
+    float slope = (delta < 0 ? at_x : at_b) + c * change;
+    float slope_across = (q * hardswish_slope(b) - at_x) * inverse;
+    int across = crossing && delta < -1;
+    return (Difference){across ? value_across : value, across ? slope_across : slope};
+}
+
+/* --- exponential below zero ----------------------------------------------------------------- */
+
+/* The slope is that of alpha = 1. */
+static inline Difference unit_elu(float x, float delta, float alpha) {
+    float h = x * delta, low = at_most(x, ZERO), minus_high = low - x;
+    /* The parts of h below and above zero, each from h itself: the difference of h and one of them
+       would be the rounding of h where the compiler fuses the multiplication. */
+    float fall = at_least(minus_high - h, low), above = at_least(h + low, minus_high);
+    float larger = exponential(at_least(low - fall, low)).exp; /* elu' at max(x, b) */
+    Exponential step = exponential(-magnitude(fall));
+    float inverse = 1 / delta;
+    float change = with_sign(step.expm1, fall) * larger; /* from b to x */
+    float weight = fall < 0 ? 1 + delta : 1;
+    return (Difference){(above - alpha * change) * inverse,
+                        step.exp * larger - weight * (change * inverse)};
+}
+
+ROW(q_elu, alpha, unused) {
+    Difference g = unit_elu(x, delta, alpha), relu = q_relu(x, delta, 0, 0, crossing);
+    return (Difference){g.value, alpha * g.slope + (1 - alpha) * relu.slope};
+}
+
+ROW(q_selu, unused1, unused2) {
+    Difference g = q_elu(x, delta, 1.67326324f, 0, crossing);
+    return (Difference){1.05070099f * g.value, 1.05070099f * g.slope};
+}
+
+/* With alpha = 1 it is q_elu, and faster. */
+ROW(q_celu, alpha, unused) {
+    Difference g = unit_elu(x * (1 / alpha), delta, 1);
+    return (Difference){alpha * g.value, g.slope};
+}
+
+/* --- the logistic function and what is made of it ------------------------------------------- */
+
+/* sigma and its kin at two points 0 <= near <= far, given near and far - near. Divided by |delta|
+   before the exponential comes in: the change alone may underflow. */
+typedef struct {
+    float inverse;               /* 1 / |delta| */
+    float e_near, e_far;         /* exp(-y) */
+    float sigma_near, sigma_far; /* sigma(y) */
+    float rise;                  /* (sigma(far) - sigma(near)) / |delta| */
+    float fall;                  /* (sigma'(near) - sigma'(far)) / |delta| */
+    float sum;                   /* (sigma(far) - sigma(-near)) / |delta| */
+    float gap_expm1;             /* exp(-(far - near)) - 1 */
+} Logistic;
+
+static inline Logistic logistic(float near, float gap, float size) {
+    Exponential at_near = exponential(-near), step = exponential(-gap);
+    float e_near = at_near.exp, e_far = e_near * step.exp;
+    float expm1_near = at_near.expm1, expm1_far = expm1_near + e_near * step.expm1;
+    float below_near = 1 + e_near, below_far = 1 + e_far;
+    float shared = 1 / (size * below_near * below_far);
+    float sigma_near = shared * size * below_far, sigma_far = shared * size * below_near;
+    float rise = step.expm1 * -shared * e_near;
+    float tanh_sum = -(expm1_near * sigma_near + expm1_far * sigma_far); /* of y / 2 */
+    float sum = (expm1_near + e_near * expm1_far) * -shared;
+    return (Logistic){shared * below_near * below_far, e_near, e_far, sigma_near, sigma_far,
+                      rise, rise * 0.5f * tanh_sum, sum, step.expm1};
+}
+
+ROW(q_sigmoid, unused1, unused2) {
+    Span s = span_of(x, delta, crossing);
+    Logistic l = logistic(s.near, s.gap, s.size);
+    float slope_near = l.e_near * l.sigma_near * l.sigma_near;
+    float slope_far = l.e_far * l.sigma_far * l.sigma_far;
+    float at_b = s.outward ? slope_far : slope_near, at_x = s.outward ? slope_near : slope_far;
+    float slope_across = (at_x - s.q * at_b) * l.inverse;
+    return (Difference){with_sign(s.across ? l.sum : l.rise, x),
+                        s.across ? slope_across : slope_far - s.c * l.fall};
+}
+
+ROW(q_tanh, unused1, unused2) {
+    Difference sigmoid = q_sigmoid(2 * x, delta, 0, 0, crossing);
+    return (Difference){2 * sigmoid.value, 4 * sigmoid.slope};
+}
+
+ROW(q_softplus, beta, unused) {
+    /* softplus(y) = relu(y) + log1p(exp(-|y|)), and the second term is even. */
+    Span s = span_of(x * beta, delta, crossing);
+    Logistic l = logistic(s.near, s.gap, s.size);
+    int negative = x < 0, growing = s.across & s.outward;
+    float fall = log_of_one_plus(-l.gap_expm1 * l.e_near * l.sigma_far) * (1 / beta) * l.inverse;
+    float relu = s.across ? (negative ? x * s.q : -x) * -l.inverse : at_least(x, ZERO);
+
+    float below = l.e_far * l.sigma_far - s.c * l.rise;
+    float at_b = s.outward ? l.sigma_far : l.sigma_near, e_b = s.outward ? l.e_far : l.e_near;
+    float at_x = s.outward ? l.sigma_near : l.sigma_far, e_x = s.outward ? l.e_near : l.e_far;
+    float slope_across =
+        ((negative ? e_x * at_x : at_x) - s.q * (negative ? at_b : e_b * at_b)) * l.inverse;
+    return (Difference){relu - (growing ? -fall : fall),
+                        s.across ? slope_across : negative ? below : 1 - below};
+}
+
+/* --- products y s(y) ------------------------------------------------------------------------ */
+
+/* s and s' at far, and their changes from near to far over |delta|. */
+typedef struct {
+    float value, slope, change, slope_change;
+} Factor;
+
+static inline float product(Factor s, float x, float c) { return x * (s.value + c * s.change); }
+
+static inline float product_slope(Factor s, float near, float far, float c) {
+    float at_far = s.value + far * s.slope;
+    return at_far + c * s.change + near * (s.slope + c * s.slope_change);
+}
+
+/* g of y s(y) with s(y) + s(-y) = 1, from the factor at -near and -far; at_x and at_b are the
+   values of y s(y) and its derivative, over |delta|, for where zero lies between the points. */
+static inline Difference gated(float x, Span s, Factor factor, Difference at_x, Difference at_b) {
+    float below = product(factor, -magnitude(x), s.c);
+    float below_slope = product_slope(factor, -s.near, -s.far, s.c);
+    float value = x < 0 ? below : x + below, slope = x < 0 ? below_slope : 1 - below_slope;
+    return (Difference){s.across ? at_x.value - at_b.value : value,
+                        s.across ? at_x.slope - s.q * at_b.slope : slope};
+}
+
+/* y sigma(v(y)) with v odd: v at near and its gap, v' at both and its change over |delta|. */
+static inline Difference logistic_gate(float x, Span s, float v_near, float v_gap, float dv_near,
+                                       float dv_far, float dv_change) {
+    Logistic l = logistic(v_near, v_gap, s.size);
+    float tail_near = l.e_near * l.sigma_near, tail_far = l.e_far * l.sigma_far;
+    float bell_near = tail_near * l.sigma_near, bell_far = tail_far * l.sigma_far;
+    Factor factor = {tail_far, dv_far * bell_far, -l.rise, dv_change * bell_far - dv_near * l.fall};
+
+    int negative = x < 0;
+    float b = x * s.q;
+    float x_gate = s.outward ? (negative ? tail_near : l.sigma_near)
+                             : (negative ? tail_far : l.sigma_far);
+    float b_gate = s.outward ? (negative ? l.sigma_far : tail_far)
+                             : (negative ? l.sigma_near : tail_near);
+    float x_bell = s.outward ? dv_near * bell_near : dv_far * bell_far;
+    float b_bell = s.outward ? dv_far * bell_far : dv_near * bell_near;
+    Difference at_x = {x * x_gate * l.inverse, (x_gate + x * x_bell) * l.inverse};
+    Difference at_b = {b * b_gate * l.inverse, (b_gate + b * b_bell) * l.inverse};
+    return gated(x, s, factor, at_x, at_b);
+}
+
+ROW(q_silu, unused1, unused2) {
+    Span s = span_of(x, delta, crossing);
+    return logistic_gate(x, s, s.near, s.gap, 1, 1, 0);
+}
+
+ROW(q_gelu_tanh, unused1, unused2) {
+    const float scale = 1.595769122f, cubic = 0.044715f; /* v = scale (y + cubic y^3) */
+    Span s = span_of(x, delta, crossing);
+    float near2 = cubic * s.near * s.near, far2 = cubic * s.far * s.far;
+    float chord = 1 + near2 + far2 + cubic * s.near * s.far;
+    return logistic_gate(x, s, scale * s.near * (1 + near2), scale * s.gap * chord,
+                         scale * (1 + 3 * near2), scale * (1 + 3 * far2),
+                         3 * scale * cubic * magnitude(x) * (s.near + s.far));
+}
+
+/* The normal tail is exp(-z^2 / 2) M(z) with M a polynomial G in w = 4 / (z + 4), G(0) = 0. Its
+   change from near to far splits into that of M and that of the exponential, which have one sign;
+   that of M is a divided difference of G, which Horner's rule gives beside G itself. */
+ROW(q_gelu, unused1, unused2) {
+    static const float G[] = {1.978490294e-2f, -8.089010393e-2f, 9.562072995e-2f, -3.174123772e-2f,
+                              6.371312442e-2f, 5.897019180e-2f,  8.160412907e-2f, 9.346624272e-2f,
+                              9.973643721e-2f, 9.973556664e-2f,  0};
+    Span s = span_of(x, delta, crossing);
+    Exponential step = exponential(-0.5f * s.gap * (s.near + s.far));
+    float e_near = exponential(-0.5f * s.near * s.near).exp, e_far = e_near * step.exp;
+    float shared = 1 / (s.size * (s.near + 4) * (s.far + 4));
+    float inverse = shared * (s.near + 4) * (s.far + 4), between = 4 * s.size * shared;
+    float w_near = between * (s.far + 4), w_far = between * (s.near + 4);
+
+    float mills_far = G[0], chord = 0; /* G(w_far) and (G(w_near) - G(w_far)) / (w_near - w_far) */
+    for (int i = 1; i < 11; i++) {
+        chord = chord * w_near + mills_far;
+        mills_far = mills_far * w_far + G[i];
+    }
+    float mills_near = mills_far + chord * between * s.gap;
+    float fall = e_near * (chord * between * magnitude(x) - mills_far * step.expm1 * inverse);
+    float density_near = 0.398942280f * e_near, density_far = 0.398942280f * e_far;
+    float tail_near = e_near * mills_near, tail_far = e_far * mills_far;
+    Factor factor = {tail_far, density_far, -fall, step.expm1 * inverse * density_near};
+
+    int negative = x < 0;
+    float b = x * s.q;
+    float x_tail = s.outward ? tail_near : tail_far, b_tail = s.outward ? tail_far : tail_near;
+    float x_density = s.outward ? density_near : density_far;
+    float b_density = s.outward ? density_far : density_near;
+    float x_gate = negative ? x_tail : 1 - x_tail, b_gate = negative ? 1 - b_tail : b_tail;
+    Difference at_x = {x * x_gate * inverse, (x_gate + x * x_density) * inverse};
+    Difference at_b = {b * b_gate * inverse, (b_gate + b * b_density) * inverse};
+    return gated(x, s, factor, at_x, at_b);
+}
+
+ROW(q_mish, unused1, unused2) {
+    /* tanh(softplus(y)) is rational in e = exp(-|y|); unit is 1 below zero and e above. */
+    Span s = span_of(x, delta, crossing);
+    Exponential step = exponential(-s.gap);
+    float e_near = exponential(-s.near).exp, e_far = e_near * step.exp;
+    float lower_near = x < 0 ? 1 : 0, lower_far = lower_near; /* is the point below zero? */
+    lower_near = s.across & !s.outward ? 1 - lower_near : lower_near;
+    lower_far = s.across & s.outward ? 1 - lower_far : lower_far;
+    float unit_near = lower_near > 0 ? 1 : e_near, unit_far = lower_far > 0 ? 1 : e_far;
+    float next_near = 1 + e_near, next_far = 1 + e_far;
+    float below_near = next_near * next_near + unit_near * unit_near;
+    float below_far = next_far * next_far + unit_far * unit_far;
+    float shared = 1 / (s.size * below_near * below_far);
+    float inverse_near = shared * s.size * below_far, inverse_far = shared * s.size * below_near;
+
+    float gate_near = (lower_near > 0 ? e_near : 1) * (next_near + unit_near) * inverse_near;
+    float gate_far = (lower_far > 0 ? e_far : 1) * (next_far + unit_far) * inverse_far;
+    float slope_near = 4 * e_near * unit_near * next_near * inverse_near * inverse_near;
+    float slope_far = 4 * e_far * unit_far * next_far * inverse_far * inverse_far;
+
+    float unit = unit_near * unit_far, total = e_near + e_far + 2 * unit;
+    float both = next_near * next_far;
+    float bend = total * (unit * unit - both * both) +
+                 both * (total * total - both * unit + 2 * unit * unit) - unit * unit * unit;
+    float change = with_sign(step.expm1 * shared * e_near, x);
+    Factor factor = {gate_far, slope_far, 2 * change * total,
+                     4 * change * bend * inverse_near * inverse_far};
+
+    float b = x * s.q, inverse = shared * below_near * below_far;
+    float x_gate = s.outward ? gate_near : gate_far, b_gate = s.outward ? gate_far : gate_near;
+    float x_slope = s.outward ? slope_near : slope_far;
+    float b_slope = s.outward ? slope_far : slope_near;
+    float value_across = (x * x_gate - b * b_gate) * inverse;
+    float slope_across = (x_gate + x * x_slope - s.q * (b_gate + b * b_slope)) * inverse;
+    float slope = product_slope(factor, with_sign(s.near, x), with_sign(s.far, x), s.c);
+    return (Difference){s.across ? value_across : product(factor, x, s.c),
+                        s.across ? slope_across : slope};
+}
+
+/* --- rational and trigonometric ------------------------------------------------------------- */
+
+ROW(q_softsign, unused1, unused2) {
+    float q = 1 + delta, b = x * q, size = magnitude(delta);
+    float next_x = 1 + magnitude(x), next_b = 1 + magnitude(b);
+    float shared = 1 / (size * next_x * next_b), spread = shared * size;
+    float twice = 2 * magnitude(b) * (shared * next_x * next_b);
+    float slope_across = (next_b * next_b - q * next_x * next_x) * shared * spread;
+    int across = crossing && delta < -1;
+    return (Difference){x * spread * (across ? 1 + twice : 1),
+                        across ? slope_across : (1 - x * b) * spread * spread};
+}
+
+ROW(q_sin, unused1, unused2) {
+    float h = 0.5f * x * delta, inverse = 1 / delta;
+    Circle half = circle(h), middle = circle(x + h);
+    float chord = 2 * half.sin * inverse;
+    /* cos at x and b, h on either side of the middle */
+    float shared = middle.cos * half.cos, apart = middle.sin * half.sin;
+    float cos_x = shared + apart, cos_b = shared - apart;
+    float beside = (delta < 0 ? cos_x : cos_b) - (1 + at_most(delta, ZERO)) * middle.sin * chord;
+    float across = ((1 + delta) * cos_b - cos_x) * inverse;
+    return (Difference){middle.cos * chord, crossing && delta < -1 ? across : beside};
+}
+
+/* --- the noise itself, for tests ------------------------------------------------------------ */
+
+ROW(q_delta, unused1, unused2) {
+    return (Difference){delta, 0};
+}
+
+/* --- small steps ---------------------------------------------------------------------------- */
+
+/* Where delta > -1 and |delta x| is small, as it is for small lambda, half the work does: with the
+   midpoint m = x + t of x and b and t = delta x / 2, sums and differences of exp(+-(m +- t)) are
+   exp(m) times cosh(t) and sinh(t), which are short polynomials; and sinh(t) / delta is
+   x sinhc(t) / 2, without a division. */
+
+ROW(small_celu, alpha, unused) {
+    float low = at_most(x * (1 / alpha), ZERO), t = 0.5f * delta * low;
+    Hyperbola h = hyperbola(t * t);
+    float e = exponential(low + t).exp;
+    return (Difference){at_least(x, ZERO) + alpha * low * e * h.sinhc,
+                        e * (h.cosh + (low + t) * h.sinhc)};
+}
+
+ROW(small_elu, alpha, unused) {
+    Difference g = small_celu(x, delta, 1, 0, 0);
+    float positive = at_least(x, ZERO);
+    return (Difference){positive + alpha * (g.value - positive), x < 0 ? alpha * g.slope : 1};
+}
+
+ROW(small_selu, unused1, unused2) {
+    Difference g = small_elu(x, delta, 1.67326324f, 0, 0);
+    return (Difference){1.05070099f * g.value, 1.05070099f * g.slope};
+}
+
+ROW(small_sigmoid, unused1, unused2) {
+    float t = 0.5f * delta * x, t2 = t * t, m = magnitude(x + t);
+    Hyperbola h = hyperbola(t2);
+    float e = exponential(-m).exp;
+    float inverse = 1 / (1 + e * (e + 2 * h.cosh)); /* 2 (cosh(m) + cosh(t)) = 1 / (e inverse) */
+    float turn = m * (1 - e * e) + 2 * e * t2 * h.sinhc;
+    return (Difference){x * h.sinhc * e * inverse,
+                        e * inverse * (h.cosh - inverse * h.sinhc * turn)};
+}
+
+ROW(small_tanh, unused1, unused2) {
+    Difference g = small_sigmoid(2 * x, delta, 0, 0, 0);
+    return (Difference){2 * g.value, 4 * g.slope};
+}
+
+ROW(small_silu, unused1, unused2) {
+    float z = -magnitude(x), t = 0.5f * delta * z, t2 = t * t, m = z + t;
+    Hyperbola h = hyperbola(t2);
+    float e = exponential(m).exp;
+    float inverse = 1 / (1 + e * (e + 2 * h.cosh));
+    float gate = e * (m * h.sinhc + h.cosh + e) * inverse;
+    float turn = 2 * e * t2 * h.sinhc - m * (1 - e * e);
+    float slope = gate + inverse * (e * (m * (h.cosh + e) + t2 * h.sinhc) - gate * turn);
+    return (Difference){at_least(x, ZERO) + z * gate, x < 0 ? slope : 1 - slope};
+}
