@@ -1,0 +1,165 @@
+"""What the benchmark measures, and the rows that it keeps."""
+
+import csv
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import qneurons as qn
+from qneurons import bench
+
+CPU = torch.device("cpu")
+TINY = {"seconds": 0.0}
+PASSES = (bench.FORWARD, bench.BOTH)
+
+
+def by_key(rows):
+    return {(row["variant"], row["pass"]): row for row in rows}
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return bench.run(bench.Case("elu", "float32", 1000), CPU, **TINY)
+
+
+def test_every_variant_has_both_passes_and_there_is_a_copy(measured):
+    assert list(by_key(measured)) == [
+        ("copy", bench.FORWARD),
+        *((name, which) for name in ("plain", "snippet", "qneurons") for which in PASSES),
+    ]
+    assert not any(row.get("error") for row in measured)
+
+
+def test_ratios_are_of_medians(measured):
+    rows = by_key(measured)
+    copy = rows["copy", bench.FORWARD]["median_us"]
+    for (variant, which), row in rows.items():
+        assert row["p20_us"] <= row["median_us"] <= row["p80_us"]
+        assert row["samples"] >= bench.MIN_SAMPLES
+        assert row["to_copy"] == row["median_us"] / copy
+        if variant != "copy":
+            assert row["to_plain"] == row["median_us"] / rows["plain", which]["median_us"]
+
+
+def test_bytes_kept_are_those_beyond_x():
+    x = torch.randn(100, requires_grad=True)
+    assert bench.bytes_kept(F.elu, x) == 0
+    assert bench.bytes_kept(torch.sigmoid, x) == 400  # its result
+    assert bench.bytes_kept(bench.paper_snippet(F.elu), x) == 1200
+    assert bench.bytes_kept(lambda x: (x * 2).view(10, 10).exp(), x) == 400
+
+
+def test_summary_is_the_median_and_its_percentiles():
+    found = bench.summary([k * 1e-6 for k in range(11)])
+    assert found == pytest.approx({"median_us": 5, "p20_us": 2, "p80_us": 8, "samples": 11})
+
+
+@pytest.mark.parametrize("row", qn.activations.rows(), ids=lambda row: row.name)
+def test_plain_is_the_row_by_a_function_of_torch(row):
+    x = torch.randn(100)
+    torch.testing.assert_close(bench.plain(row)(x), row(x))
+
+
+def test_the_snippet_tends_to_the_limit():
+    x = torch.randn(1000, dtype=torch.float64)
+    near = bench.paper_snippet(F.elu, lam=0.0, phi=1e-6)(x)
+    torch.testing.assert_close(near, qn.q_limit(x, "elu"), rtol=0, atol=1e-5)
+
+
+def test_compiled_variants_are_those_that_are_asked_for(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function, dynamic: function)
+    names = bench.variants(bench.Case("elu", "float32", 8, compiled=True), CPU)
+    assert {"snippet, compiled", "qneurons, compiled"} <= set(names)
+
+
+def test_a_variant_that_fails_has_a_row_and_the_others_are_measured(monkeypatch):
+    def fail(f):
+        return lambda x: f(x).no_such_thing
+
+    monkeypatch.setattr(bench, "paper_snippet", fail)
+    rows = by_key(bench.run(bench.Case("tanh", "float64", 10), CPU, **TINY))
+    for which in PASSES:
+        assert "no_such_thing" in rows["snippet", which]["error"]
+        assert "median_us" not in rows["snippet", which]
+        assert rows["qneurons", which]["to_plain"] > 0
+
+
+def test_a_job_that_fails_has_a_row():
+    (row,) = bench.run(bench.Step("sin", "float32"), CPU, **TINY)
+    assert "has none" in row["error"]
+    assert row["activation"] == "sin"
+
+
+def test_dtype_is_that_of_the_case(monkeypatch):
+    seen = set()
+    monkeypatch.setattr(bench, "plain", lambda row: lambda x: (seen.add(x.dtype), x * 2)[1])
+    bench.run(bench.Case("elu", "bfloat16", 10), CPU, **TINY)
+    assert seen == {torch.bfloat16}
+
+
+# --- the training step ----------------------------------------------------------------------------
+
+
+def test_the_network_is_the_paper_s():
+    model = bench.mnist_cnn("elu")
+    assert model(torch.rand(2, 1, 28, 28)).shape == (2, 10)
+    kinds = [type(layer).__name__ for layer in model]
+    assert kinds.count("ELU") == 5
+    assert kinds.count("Conv2d") == 4
+    assert sum(kind.startswith("BatchNorm") for kind in kinds) == 5
+    assert sum(weight.numel() for weight in model.parameters()) == 594_922 + 3_328
+
+
+def test_a_step_learns():
+    torch.manual_seed(0)
+    images, labels = torch.rand(4, 1, 28, 28), torch.tensor([0, 1, 2, 3])
+    model = qn.convert(bench.mnist_cnn("elu"))
+    step = bench.training_step(model, images, labels)
+    before = F.cross_entropy(model(images), labels)
+    for _ in range(3):
+        step()
+    assert F.cross_entropy(model(images), labels) < before
+
+
+def test_the_step_of_both_is_measured_and_precision_is_put_back():
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    rows = bench.run(bench.Step("elu", "tf32", batch=2), CPU, **TINY)
+    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
+    assert [row["variant"] for row in rows] == ["plain", "qneurons"]
+    plain, ours = rows
+    assert ours["to_plain"] == ours["median_us"] / plain["median_us"]
+    assert ours["pass"] == "training step, MNIST-CNN, batch 2"
+
+
+# --- where the numbers go -------------------------------------------------------------------------
+
+
+def test_rows_are_appended_with_all_columns(tmp_path, measured):
+    origin = bench.provenance(CPU, "a command")
+    for _ in range(2):
+        bench.Store(tmp_path / "new", CPU).append(measured, origin)
+    with (tmp_path / "new" / "activation-cpu.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * len(measured)
+    for row in rows:
+        assert tuple(row) == bench.COLUMNS
+        assert None not in row.values()
+        assert row["torch"] == torch.__version__
+        assert row["command"] == "a command"
+        assert all(row[name] for name in bench.ORIGIN if name != "triton")
+
+
+def test_a_file_with_other_columns_is_refused(tmp_path):
+    path = tmp_path / "activation-cpu.csv"
+    path.write_text("activation,median_ns\nelu,1\n")
+    with pytest.raises(ValueError, match=r"activation-cpu\.csv has other columns.*move it away"):
+        bench.Store(tmp_path, CPU)
+    assert path.read_text() == "activation,median_ns\nelu,1\n"
+
+
+def test_the_commit_of_a_copy_outside_a_repository_is_unknown(tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "__file__", str(tmp_path / "bench.py"))
+    assert bench.commit() == "unknown"
+    monkeypatch.setenv("PATH", "")  # no git either
+    assert bench.commit() == "unknown"

@@ -1,0 +1,169 @@
+"""The command line: what it accepts, prints and answers."""
+
+import csv
+import subprocess
+import sys
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import qneurons as qn
+from qneurons import bench, cli
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+def run(tmp_path, *arguments):
+    common = ("--device", "cpu", "--seconds", 0, "--no-compiled", "--out", tmp_path)
+    return invoke("bench", *arguments, *common)
+
+
+def rows(tmp_path):
+    with (tmp_path / "activation-cpu.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_bench_prints_a_table_and_appends_rows(tmp_path):
+    for number in (1, 2):
+        result = run(tmp_path, "elu", "--elements", "2**8", "--dtype", "float32")
+        assert result.exit_code == 0, result.output
+        assert len(rows(tmp_path)) == 7 * number
+    for text in ("elu", "snippet", "qneurons", "forward + backward", "× plain", torch.__version__):
+        assert text in result.output
+    assert all(len(line) < 210 for line in result.output.splitlines())
+    assert {row["elements"] for row in rows(tmp_path)} == {"256"}
+
+
+def test_sizes_are_exponents_and_dtypes_may_be_repeated(tmp_path):
+    run(tmp_path, "relu", "tanh", "--sizes", "3,5", "--dtype", "float16", "--dtype", "float64")
+    cases = {(row["activation"], row["dtype"], row["elements"]) for row in rows(tmp_path)}
+    assert cases == {
+        (name, dtype, size)
+        for name in ("relu", "tanh")
+        for dtype in ("float16", "float64")
+        for size in ("8", "32")
+    }
+
+
+@pytest.fixture
+def jobs(monkeypatch):
+    """Catches the jobs instead of measuring them."""
+    caught = []
+
+    def fake(job, device, *, seconds):
+        caught.append((job, seconds))
+        return [job.about() | {"variant": "plain", "error": "not measured"}]
+
+    monkeypatch.setattr(bench, "run", fake)
+    return caught
+
+
+def test_without_arguments_the_whole_table_is_measured(tmp_path, jobs):
+    result = invoke("bench", "--device", "cpu", "--out", tmp_path)
+    assert result.exit_code == 1  # the fake fails
+    assert "not measured" in result.output
+    names = [row.name for row in qn.activations.rows()]
+    found = [(job.activation, job.dtype) for job, _ in jobs]
+    assert sorted(found) == sorted([(name, "float32") for name in names] + [("elu", "bfloat16")])
+    assert {job.activation for job, _ in jobs if job.compiled} == {"elu"}
+    assert {job.elements for job, _ in jobs} == {2**20}
+    assert {seconds for _, seconds in jobs} == {1.0}
+
+
+def test_all_means_every_dtype(tmp_path, jobs):
+    invoke("bench", "elu", "relu", "--all", "--compiled", "--device", "cpu", "--out", tmp_path)
+    assert {job.dtype for job, _ in jobs if job.activation == "relu"} == set(bench.DTYPES)
+    assert all(job.compiled for job, _ in jobs)
+
+
+def test_step_measures_training_steps(tmp_path, jobs):
+    invoke("bench", "--step", "--device", "cpu", "--seconds", 0.5, "--out", tmp_path)
+    assert jobs == [(bench.Step("elu", "float32"), 0.5)]
+    assert rows(tmp_path)[0]["pass"] == "training step, MNIST-CNN, batch 64"
+
+
+def test_step_prints_its_rows(tmp_path, monkeypatch):
+    step = bench.Step
+    monkeypatch.setattr(bench, "Step", lambda name, kind: step(name, kind, batch=2))
+    result = invoke("bench", "tanh", "--step", "--device", "cpu", "--seconds", 0, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "training step, MNIST-CNN, batch 2" in result.output
+    assert "× plain" in result.output
+    assert "× copy" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["elv"], "did you mean 'elu'?"),
+        (["--dtype", "float8"], "must be one of float32, bfloat16, float16, float64, got 'float8'"),
+        (["--step", "--dtype", "bfloat16"], "must be one of float32, got 'bfloat16'"),
+        (["--device", "tpu"], "must be cuda or cpu, got 'tpu'"),
+        (["--elements", "many"], "got 'many'"),
+        (["--elements", "0"], "got '0'"),
+        (["--sizes", "3,x"], "got '2**x'"),
+        (["--sizes", "3", "--elements", "8"], "not both"),
+        (["--all", "--dtype", "float32"], "leave out --dtype"),
+        (["--seconds", "-1"], "--seconds"),
+    ],
+)
+def test_what_cannot_be_measured_is_answered_before_measuring(tmp_path, jobs, arguments, message):
+    device = [] if "--device" in arguments else ["--device", "cpu"]
+    result = invoke("bench", *arguments, *device, "--out", tmp_path / "new")
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+    assert not jobs
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there_is_named():
+    result = invoke("bench", "--device", "cuda")
+    assert result.exit_code == 2
+    assert "--device cpu" in result.output
+
+
+def test_a_file_with_other_columns_is_refused_before_measuring(tmp_path, jobs):
+    (tmp_path / "activation-cpu.csv").write_text("old\n")
+    result = run(tmp_path, "elu")
+    assert result.exit_code == 2
+    assert "has other columns" in result.output
+    assert not jobs
+
+
+def test_info_names_versions_devices_and_backends():
+    result = invoke("info")
+    assert result.exit_code == 0, result.output
+    for text in (
+        qn.__version__,
+        torch.__version__,
+        "threads",
+        "cpu is served by",
+        "cuda is served",
+    ):
+        assert text in result.output
+
+
+def test_the_module_runs_as_a_program():
+    command = [sys.executable, "-m", "qneurons", "--help"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "Usage: qneurons" in result.stdout
+    assert "bench" in result.stdout
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_without_its_extra_the_command_names_the_remedy(missing):
+    script = f"""
+import sys
+sys.modules[{missing!r}] = None
+from qneurons.cli import main
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert result.returncode == 1
+    assert result.stderr.strip() == (
+        f"the qneurons command needs {missing}, which is not installed: "
+        "pip install 'qneurons[study]'"
+    )
