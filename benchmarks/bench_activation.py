@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from qneurons import bench
+from qneurons.provenance import provenance
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -49,7 +50,7 @@ def main():
 
     device = torch.device(options.device)
     store = bench.Store(RESULTS, device)
-    origin = bench.provenance(device, shlex.join(["python", *sys.argv]))
+    origin = provenance(device, shlex.join(["python", *sys.argv]))
     rows = []
     for size in options.sizes:
         case = bench.Case(options.activation, options.dtype, 2**size, compiled=True)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 import qneurons as qn
 from qneurons import bench
+from qneurons.provenance import ORIGIN, provenance
 
 CPU = torch.device("cpu")
 TINY = {"seconds": 0.0}
@@ -136,7 +137,7 @@ def test_the_step_of_both_is_measured_and_precision_is_put_back():
 
 
 def test_rows_are_appended_with_all_columns(tmp_path, measured):
-    origin = bench.provenance(CPU, "a command")
+    origin = provenance(CPU, "a command")
     for _ in range(2):
         bench.Store(tmp_path / "new", CPU).append(measured, origin)
     with (tmp_path / "new" / "activation-cpu.csv").open(newline="") as file:
@@ -147,7 +148,7 @@ def test_rows_are_appended_with_all_columns(tmp_path, measured):
         assert None not in row.values()
         assert row["torch"] == torch.__version__
         assert row["command"] == "a command"
-        assert all(row[name] for name in bench.ORIGIN if name != "triton")
+        assert all(row[name] for name in ORIGIN if name != "triton")
 
 
 def test_a_file_with_other_columns_is_refused(tmp_path):
@@ -156,10 +157,3 @@ def test_a_file_with_other_columns_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"activation-cpu\.csv has other columns.*move it away"):
         bench.Store(tmp_path, CPU)
     assert path.read_text() == "activation,median_ns\nelu,1\n"
-
-
-def test_the_commit_of_a_copy_outside_a_repository_is_unknown(tmp_path, monkeypatch):
-    monkeypatch.setattr(bench, "__file__", str(tmp_path / "bench.py"))
-    assert bench.commit() == "unknown"
-    monkeypatch.setenv("PATH", "")  # no git either
-    assert bench.commit() == "unknown"

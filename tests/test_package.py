@@ -29,6 +29,7 @@ ROOMS = [
     "schedules",
     "moments",
     "__init__",
+    "provenance",
     "bench",
     "cli",
     "__main__",

@@ -3,13 +3,8 @@
 import contextlib
 import copy
 import csv
-import datetime
 import functools
-import importlib.metadata
-import platform
-import re
 import statistics
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +17,7 @@ from torch import Tensor, nn
 
 import qneurons as qn
 from qneurons.activations import Activation, resolve
+from qneurons.provenance import ORIGIN
 
 Row = dict[str, Any]
 Call = Callable[[], object]
@@ -37,10 +33,6 @@ MEASURED = (
     *("activation", "variant", "pass", "dtype", "elements"),
     *("median_us", "p20_us", "p80_us", "samples", "to_copy", "to_plain"),
     *("bytes_kept", "peak_bytes", "kernels", "error"),
-)
-ORIGIN = (
-    *("device", "threads", "torch", "triton", "python", "qneurons"),
-    *("commit", "date", "command"),
 )
 COLUMNS = (*MEASURED, *ORIGIN)
 
@@ -394,57 +386,7 @@ def _is_cuda(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-# --- where the numbers come from, and where they go -----------------------------------------------
-
-
-def versions() -> dict[str, str]:
-    try:
-        triton = importlib.metadata.version("triton")
-    except importlib.metadata.PackageNotFoundError:
-        triton = ""
-    return {
-        "torch": torch.__version__,
-        "triton": triton,
-        "python": platform.python_version(),
-        "qneurons": qn.__version__,
-    }
-
-
-def device_name(device: torch.device) -> str:
-    if _is_cuda(device):
-        return torch.cuda.get_device_name(device)
-    try:
-        match = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
-    except OSError:
-        match = None
-    return match[1] if match else platform.processor() or platform.machine()
-
-
-def commit() -> str:
-    """The commit of the source that runs, with -dirty if it was changed since."""
-
-    def git(*arguments: str) -> str:
-        command = ["git", *arguments]
-        run = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
-        return run.stdout.strip()
-
-    try:
-        # An installed copy may lie inside somebody else's repository.
-        ours = git("ls-files", Path(__file__).name)
-        return (ours and git("describe", "--always", "--dirty", "--exclude=*")) or "unknown"
-    except OSError:  # no git
-        return "unknown"
-
-
-def provenance(device: torch.device, command: str) -> Row:
-    return {
-        "device": device_name(device),
-        "threads": torch.get_num_threads(),
-        **versions(),
-        "commit": commit(),
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": command,
-    }
+# --- where the numbers go -------------------------------------------------------------------------
 
 
 class Store:

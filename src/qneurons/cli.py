@@ -11,6 +11,7 @@ import torch
 
 from qneurons import bench as benchmark
 from qneurons.activations import resolve, rows
+from qneurons.provenance import device_name, provenance, versions
 
 try:
     import typer
@@ -41,13 +42,13 @@ def info() -> None:
     from qneurons import kernels
 
     console = _console()
-    for name, version in benchmark.versions().items():
+    for name, version in versions().items():
         console.print(f"{name:9} {version or 'not installed'}")
-    cpu = benchmark.device_name(torch.device("cpu"))
+    cpu = device_name(torch.device("cpu"))
     console.print(f"{'cpu':9} {cpu}, {torch.get_num_threads()} threads")
     for index in range(torch.cuda.device_count()):
         name = f"cuda:{index}"
-        console.print(f"{name:9} {benchmark.device_name(torch.device(name))}")
+        console.print(f"{name:9} {device_name(torch.device(name))}")
     if not torch.cuda.is_available():
         console.print(f"{'cuda':9} no device")
     for device, backend, detail in kernels.status():
@@ -128,7 +129,7 @@ def bench(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
 
-    origin = benchmark.provenance(place, shlex.join(["qneurons", *sys.argv[1:]]))
+    origin = provenance(place, shlex.join(["qneurons", *sys.argv[1:]]))
     measured = []
     for number, job in enumerate(jobs, start=1):
         typer.echo(f"{number}/{len(jobs)} {job}", err=True)

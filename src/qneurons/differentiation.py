@@ -141,7 +141,7 @@ def draw(x: Tensor, law: Law, activation: Activation) -> Tensor:
     if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return _ForwardDraw.apply(x, *law[:4], activation)
     if x.requires_grad and torch.is_grad_enabled():
-        return _TrainingDraw.apply(x, law, activation)
+        return _train(x, law, activation)
     return ops.sample(x, *law)
 
 
@@ -195,6 +195,10 @@ class _TrainingDraw(_Draw):
             return _pull(grads[0], *ctx.saved_tensors, ctx=ctx), None, None
         slope = ops.sample_backward(grads[0], *ctx.saved_tensors, ctx.inner, *ctx.row)
         return slope, None, None
+
+
+# Without the layer of Function.apply that serves torch.func: it takes as long as a small kernel.
+_train = super(torch.autograd.Function, _TrainingDraw).apply
 
 
 def _pull(grad: Tensor, *tensors: Tensor, ctx: Any) -> Tensor:

@@ -107,8 +107,8 @@ def sample(
 
 
 def _draw_seed(num: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
-    in_transform = torch._C._are_functorch_transforms_active()
-    if torch.compiler.is_compiling() and generator is None and not in_transform:
+    traced = torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
+    if traced and generator is None:
         return ops.draw_seed(num, device)
     return draw_seed(num, device, generator)
 

@@ -15,7 +15,7 @@ from torch.distributions.utils import broadcast_all
 
 from qneurons.quadrature import TINY_DELTA
 
-__all__ = ["QLaw", "draw_delta", "draw_seed", "normals", "philox", "seeded_delta"]
+__all__ = ["QLaw", "box_muller", "draw_delta", "draw_seed", "normals", "philox", "seeded_delta"]
 
 
 class _OutsideInterval(constraints.Constraint):
@@ -254,13 +254,17 @@ def normals(seed: Tensor, num: int, start: int = 0) -> Tensor:
     call = torch.arange(num_blocks * CALLS, device=seed.device) + start // 8
     zero, key = torch.zeros_like(call), seed.unsqueeze(-1)
     words = philox((call & _MASK, call >> 32, zero, zero), (key & _MASK, (key >> 32) & _MASK))
+    # [half, word, *seed, block, call] to [*seed, block, word, half, call]
+    pairs = box_muller(words).unflatten(-1, (num_blocks, CALLS)).movedim((1, 0), (-3, -2))
+    return pairs.flatten(-4)[..., :num]
+
+
+def box_muller(words: Tensor) -> Tensor:
+    """The two normal numbers of every 32-bit word, stacked first; see :func:`normals`."""
     rotated = words >> RADIUS_ROTATION | words << (32 - RADIUS_ROTATION)
     u = 1 - (rotated & 0x7FFFFF).float() / 2**23
     angle = math.pi * ((words & 0x7FFFFF).float() / 2**22 - 1)
-    pairs = (-2 * u.log()).sqrt() * torch.stack([angle.cos(), angle.sin()])
-    # [half, word, *seed, block, call] to [*seed, block, word, half, call]
-    pairs = pairs.unflatten(-1, (num_blocks, CALLS)).movedim((1, 0), (-3, -2))
-    return pairs.flatten(-4)[..., :num]
+    return (-2 * u.log()).sqrt() * torch.stack([angle.cos(), angle.sin()])
 
 
 def seeded_delta(

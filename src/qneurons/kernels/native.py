@@ -104,7 +104,9 @@ def _run(
         lam = lam.float()
     if phi.dtype is not torch.float32:
         phi = phi.float()
-    seed, lam = seed.contiguous(), lam.contiguous()
+    groups = seed.numel()
+    if groups > 1:
+        seed, lam = seed.contiguous(), lam.contiguous()
     first, second = (*parameters, 0.0, 0.0)[:2]
     _apply(
         _rows[name],
@@ -116,7 +118,7 @@ def _run(
         lam.data_ptr(),
         phi.data_ptr(),
         num,
-        seed.numel(),
+        groups,
         inner,
         first,
         second,

@@ -1,0 +1,69 @@
+"""Where a number comes from: versions, device, commit, command."""
+
+import datetime
+import importlib.metadata
+import platform
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import qneurons as qn
+
+ORIGIN = (
+    *("device", "threads", "torch", "triton", "python", "qneurons"),
+    *("commit", "date", "command"),
+)
+
+
+def versions() -> dict[str, str]:
+    try:
+        triton = importlib.metadata.version("triton")
+    except importlib.metadata.PackageNotFoundError:
+        triton = ""
+    return {
+        "torch": torch.__version__,
+        "triton": triton,
+        "python": platform.python_version(),
+        "qneurons": qn.__version__,
+    }
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        match = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
+    except OSError:
+        match = None
+    return match[1] if match else platform.processor() or platform.machine()
+
+
+def commit() -> str:
+    """The commit of the source that runs, with -dirty if it was changed since."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", *arguments]
+        run = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
+        return run.stdout.strip()
+
+    try:
+        # An installed copy may lie inside somebody else's repository.
+        ours = git("ls-files", Path(__file__).name)
+        return (ours and git("describe", "--always", "--dirty", "--exclude=*")) or "unknown"
+    except OSError:  # no git
+        return "unknown"
+
+
+def provenance(device: torch.device, command: str) -> dict[str, Any]:
+    """What stands beside every published number; the columns are ``ORIGIN``."""
+    return {
+        "device": device_name(device),
+        "threads": torch.get_num_threads(),
+        **versions(),
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "command": command,
+    }
