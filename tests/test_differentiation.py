@@ -401,3 +401,44 @@ def test_two_processes_draw_their_own_noise_and_share_gradients(tmp_path, monkey
     assert not torch.equal(alone_0, alone_1)
     assert torch.equal(shared_0, shared_1)
     torch.testing.assert_close(shared_0, (alone_0 + alone_1) / 2)
+
+
+# --- compiled, with what else a model is trained with ---------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_checkpoint_inside_compile(backend, compiled):
+    """For tanh at x = 1 the value determines δ, and so does the slope: they must agree."""
+
+    def run(x):
+        return checkpoint(lambda y: q_activation(y, "tanh", 0.3), x, use_reentrant=False)
+
+    value, slope = value_and_gradient(compiled(run, backend), torch.ones(200, dtype=torch.float64))
+    delta = torch.linspace(-0.9, 5, 20001, dtype=torch.float64)
+    values, slopes = value_and_gradient(
+        lambda x: q_difference(x, delta, "tanh"), torch.ones(20001, dtype=torch.float64)
+    )
+    nearest = (value[:, None] - values).abs().argmin(1)
+    torch.testing.assert_close(slope, slopes[nearest], rtol=0, atol=1e-3)
+
+
+def test_export_of_a_training_model_with_a_dynamic_batch():
+    batch = torch.export.Dim("batch", min=2, max=1000)
+    program = torch.export.export(
+        nn.Sequential(nn.Linear(4, 3), qn.QELU(1.0)), (randn(32, 4),), dynamic_shapes=[{0: batch}]
+    )
+    module = program.module()
+    first, second = module(randn(7, 4)), module(randn(7, 4))
+    assert first.shape == (7, 3)
+    assert not torch.equal(first, second)
+
+
+def test_lam_as_a_number_does_not_compile_for_every_value():
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    draw = torch.compile(
+        lambda x, lam: q_activation(x, "tanh", lam), fullgraph=True, backend=counter
+    )
+    for lam in (0.01, 0.02, 0.03, 0.04, 0.05):
+        draw(randn(100), lam)
+    assert counter.frame_count <= 2
+    torch._dynamo.reset()

@@ -701,3 +701,20 @@ def test_lam_and_phi_are_numbers(name, wrong):
     module = qn.QELU()
     with pytest.raises(ValueError, match=re.escape(message)):
         setattr(module, name, wrong)
+
+
+def test_lam_may_not_change_between_forward_and_backward():
+    module, x = qn.QELU(), torch.randn(5, requires_grad=True)
+    value = module(x)
+    module.lam = 0.5
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        value.sum().backward()
+
+
+def test_a_model_that_was_built_in_inference_mode_trains():
+    with torch.inference_mode():
+        module = qn.QELU()
+    module.lam = 0.3
+    x = torch.randn(5, requires_grad=True)
+    module(x).sum().backward()
+    assert x.grad.isfinite().all()

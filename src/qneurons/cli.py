@@ -52,6 +52,8 @@ def info() -> None:
     if not torch.cuda.is_available():
         console.print(f"{'cuda':9} no device")
     for device, backend, detail in kernels.status():
+        if device == "cuda" and not torch.cuda.is_available():
+            continue
         console.print(f"{device} is served by {backend}" + (f": {detail}" if detail else ""))
 
 
@@ -235,7 +237,7 @@ def _sizes(elements: str | None, sizes: str | None, device: torch.device) -> lis
 
 
 def _count(text: str) -> int:
-    match = re.fullmatch(r"(\d+)(?:(?:\*\*|\^)(\d+))?", text)
+    match = re.fullmatch(r"(\d{1,13})(?:(?:\*\*|\^)(\d{1,2}))?", text)
     count = int(match[1]) ** int(match[2] or 1) if match else 0
     if not 0 < count < 2**40:
         raise typer.BadParameter(f"a number of elements is 4096 or 2**12, say; got {text!r}")

@@ -191,7 +191,11 @@ class _TrainingDraw(_Draw):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        if torch.is_grad_enabled():  # create_graph
+        if (
+            torch.is_grad_enabled()  # create_graph
+            or torch._C._are_functorch_transforms_active()
+            or forward_ad._current_level >= 0
+        ):
             return _pull(grads[0], *ctx.saved_tensors, ctx=ctx), None, None
         slope = ops.sample_backward(grads[0], *ctx.saved_tensors, ctx.inner, *ctx.row)
         return slope, None, None
@@ -249,4 +253,4 @@ def _bend(direction: Tensor, grad: Tensor, x: Tensor, *law: Tensor, ctx: Any) ->
     seed, lam, phi = law
     delta = seeded_delta(x.shape, seed, lam, phi, ctx.inner, dtype=compute_dtype(x))
     curvature = reference.curvature(x.to(delta.dtype), delta, ctx.activation)
-    return (direction * grad * curvature).to(x.dtype)
+    return (curvature * grad * direction).to(x.dtype)  # in this order, in the dtype of δ

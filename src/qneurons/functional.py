@@ -85,7 +85,8 @@ def sample(
     name, values = kernel_name(activation), lam if seed is None else seed
     grouping = _grouping(values, x.shape) if isinstance(values, Tensor) else (1, x.numel())
     if seed is None:
-        if name is None or grouping is None or _is_scattered(x, *grouping):
+        # A group draws at least one block of noise, of 4096 elements.
+        if name is None or grouping is None or 1 < grouping[0] > x.numel() / 1024:
             delta = draw_delta(
                 x.shape, lam, phi, dtype=compute_dtype(x), device=x.device, generator=generator
             )
@@ -109,33 +110,31 @@ def sample(
 def _draw_seed(num: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
     traced = torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
     if traced and generator is None:
-        return ops.draw_seed(num, device)
+        return ops.draw_seed(num, device=device)
     return draw_seed(num, device, generator)
 
 
 def _grouping(values: Tensor, shape: torch.Size) -> tuple[int, int] | None:
     """How many groups of x the values make, and of how many neighbours; None if they make none."""
     if values.numel() == 1:
-        return 1, shape.numel()
+        return 1, math.prod(shape)
     padded = torch.Size([1] * (len(shape) - values.dim())) + values.shape
     varied = [dim for dim, size in enumerate(padded) if size > 1]
     if not varied or padded[varied[0] : varied[-1] + 1] != shape[varied[0] : varied[-1] + 1]:
         return None
-    return values.numel(), shape[varied[-1] + 1 :].numel()
-
-
-def _is_scattered(x: Tensor, groups: int, inner: int) -> bool:
-    # A group draws at least one block of noise, of 4096 elements.
-    return groups > 1 and x.numel() < 1024 * groups
+    return values.numel(), math.prod(shape[varied[-1] + 1 :])
 
 
 def _values(value: float | Tensor, x: Tensor) -> Tensor:
     """λ or φ as a tensor, which a kernel reads when it runs: CUDA graphs do not freeze it."""
     dtype = compute_dtype(x)
     if not isinstance(value, Tensor):
+        if torch.compiler.is_compiling():  # full would be compiled again for every value
+            return torch.ones(1, dtype=dtype, device=x.device) * value
         return torch.full((1,), value, dtype=dtype, device=x.device)
     if value.dtype != dtype or value.device != x.device:
         value = value.to(x.device, dtype)
+    value = value.resolve_neg()  # the kernels read its memory
     return value if value.dim() == 1 else value.reshape(-1)
 
 
@@ -267,6 +266,8 @@ def check_x(x: Tensor) -> None:
             f"x must be of a floating dtype, got {x.dtype}; a q-activation is a real function"
             + ("" if x.is_complex() else ": convert with x.float()")
         )
+    if x.layout != torch.strided:
+        raise TypeError(f"x must be a dense tensor, got layout {x.layout}; pass x.to_dense()")
 
 
 def check_nonnegative(name: str, value: float) -> float:
@@ -275,7 +276,7 @@ def check_nonnegative(name: str, value: float) -> float:
         raise ValueError(
             f"{name} must be a finite number, 0 or more, got {value!r}; for example {name}=0.01"
         )
-    return value
+    return float(value)
 
 
 def _check_lam(lam: float | Tensor, x: Tensor) -> float | Tensor:

@@ -39,7 +39,8 @@ class QActivation(nn.Module):
     Args:
         activation: f, as a name, a function, a module or any elementwise callable; see
             :func:`qneurons.activations.resolve`.
-        lam: λ ≥ 0; may be set later, ``module.lam = 0.1``, also under ``torch.compile``.
+        lam: λ ≥ 0; may be set later, ``module.lam = 0.1``, also under ``torch.compile``, but not
+            between a forward and its backward, which draws the same noise again.
         phi: φ ≥ 0, the smallest :math:`|q - 1|`.
         eval_mode: ``"limit"``, :math:`f'(x)x`; ``"mean"``, :math:`E_q[g_q(x)]`; or ``"sample"``.
         inplace: accepted for compatibility, and ignored.
@@ -129,7 +130,9 @@ def _one_value(device: torch.device) -> Tensor:
     # λ and φ in tensors, filled in place: a number would be compiled into the graph. They are no
     # buffers, because DDP would broadcast them at every forward. Never on meta, where loading a
     # checkpoint with assign=True would leave them.
-    return torch.zeros(1, dtype=torch.float32, device="cpu" if device.type == "meta" else device)
+    with torch.inference_mode(False):  # a model that was built in it may be trained later
+        place = "cpu" if device.type == "meta" else device
+        return torch.zeros(1, dtype=torch.float32, device=place)
 
 
 def class_name(row: Activation) -> str:

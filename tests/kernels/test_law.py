@@ -4,7 +4,7 @@ import os
 
 import torch
 
-# Raised by hand for the full test: 1e9 takes half a minute on two cores.
+# Raised by hand for the full test: 1e9 takes a minute and a half on two cores.
 NUM_DRAWS = int(float(os.environ.get("QNEURONS_LAW_DRAWS", "0")))
 TAILS = [1.0, 2.0, 3.0, 4.0, 4.5, 4.8]
 

@@ -152,3 +152,58 @@ def test_second_and_third_derivatives_by_autograd(drawn):
             value = value.sum()
         derivatives.append(found)
     torch.testing.assert_close(*derivatives, rtol=tolerance, atol=tolerance)
+
+
+# --- tensors that are not plain memory ------------------------------------------------------------
+
+
+def test_a_lazily_negated_tensor_is_read_as_it_is_seen():
+    x = torch.complex(randn(20), randn(20)).conj().imag
+    assert x.is_neg()
+    seed = torch.tensor(1)
+    want = q_activation(x.resolve_neg(), "elu", 0.5, seed=seed)
+    assert torch.equal(q_activation(x, "elu", 0.5, seed=seed), want)
+    leaf = x.resolve_neg().clone().requires_grad_()
+    value = q_activation(leaf, "elu", x.resolve_neg().abs()[0], seed=seed)
+    gradients = [torch.autograd.grad(value, leaf, g, retain_graph=True)[0] for g in (x, x + 0)]
+    assert torch.equal(*gradients)
+
+
+def test_a_lazy_zero_gradient_is_zero():
+    x = randn(64).requires_grad_()
+    value = q_activation(x, "tanh", 0.5, seed=torch.tensor(1))
+    (got,) = torch.autograd.grad(value, x, torch._efficientzerotensor(64, device=x.device))
+    assert not got.any()
+
+
+def test_batched_gradients():
+    x = randn(6).requires_grad_()
+    value = q_activation(x, "tanh", 0.5, seed=torch.tensor(1))
+    (rows,) = torch.autograd.grad(value, x, torch.eye(6), retain_graph=True, is_grads_batched=True)
+    (slope,) = torch.autograd.grad(value.sum(), x)
+    torch.testing.assert_close(rows, slope.diag())
+
+
+def test_forward_mode_through_backward():
+    x, seed, tangent = randn(6).requires_grad_(), torch.tensor(1), randn(6).flip(0)
+    value = q_activation(x, "tanh", 0.5, seed=seed)
+
+    def pull(v):
+        return torch.autograd.grad(value, x, v, retain_graph=True)[0]
+
+    slope = pull(torch.ones(6))
+    _, got = jvp(pull, (torch.ones(6),), (tangent,))
+    torch.testing.assert_close(got, slope * tangent)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(torch.ones(6), tangent)
+        got = torch.autograd.forward_ad.unpack_dual(pull(dual)).tangent
+    torch.testing.assert_close(got, slope * tangent)
+
+
+def test_second_derivatives_in_half_precision_do_not_overflow():
+    x = torch.tensor([-1.0], dtype=torch.float16, requires_grad=True)
+    value = q_activation(x, "elu", 0.02, seed=torch.tensor(1))
+    grad_of_value = torch.tensor([3000.0], dtype=torch.float16, requires_grad=True)
+    (slope,) = torch.autograd.grad(value, x, grad_of_value, create_graph=True)
+    (second,) = torch.autograd.grad(slope, x, torch.tensor([30.0], dtype=torch.float16))
+    assert second.isfinite().all()

@@ -316,7 +316,7 @@ void qneurons_apply(int row, int dtype, const void *grad, const void *x, void *o
                .seed = seed, .lam = lam, .phi = phi,
                .groups = groups, .inner = inner, .per_group = per_group,
                .first = first, .second = second,
-               .small = TABLE[row].small * (row == ROW_celu ? first : 1),
+               .small = row == ROW_celu ? at_most(TABLE[row].small * first, FLT_MAX) : TABLE[row].small,
                .blocks_per_group = blocks_per_group, .num_blocks = groups * blocks_per_group};
     expect_writes(out, num * (dtype == FLOAT32 ? 4 : 2));
     job.share = 1 + (job.num_blocks - 1) / (4 * num_threads);
@@ -325,6 +325,9 @@ void qneurons_apply(int row, int dtype, const void *grad, const void *x, void *o
 }
 
 const char *qneurons_row(int row) { return row < NUM_ROWS ? TABLE[row].name : NULL; }
+
+/* Of the arguments: a library that was built before they changed is not called. */
+int qneurons_version(void) { return 1; }
 
 /* The best build that this processor runs: 2 for AVX-512, 1 for AVX2, 0 for this one. */
 int qneurons_best_build(void) {

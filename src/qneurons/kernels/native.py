@@ -12,7 +12,10 @@ from torch import Tensor
 
 _BUILDS = ("portable", "avx2", "avx512")  # as qneurons_best_build counts them
 _DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
-_LARGEST_ALONE = 2**13  # elements: up to here a second thread costs what it saves
+# Elements, as in torch's own loops: a second thread would save microseconds on smaller tensors,
+# and cost milliseconds whenever another program has its core.
+_LARGEST_ALONE = 2**15
+_VERSION = 1  # of the arguments
 
 _pointer, _size, _float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS: list[Any] = [
@@ -24,18 +27,9 @@ _ARGUMENTS: list[Any] = [
 ]
 
 
-def is_available() -> bool:
-    return not _why_unavailable
-
-
 def why_unavailable() -> str:
     """Why there is no kernel, or nothing where there is one."""
     return _why_unavailable
-
-
-def instruction_set() -> str:
-    """For which instructions the kernel in use was built: avx512, avx2 or portable."""
-    return _instruction_set
 
 
 def details() -> str:
@@ -75,8 +69,9 @@ def backward(
 
 def normals(seed: Tensor, num: int) -> Tensor:
     """The noise alone, as :func:`qneurons.noise.normals`."""
-    x = torch.empty(seed.numel(), num)
-    lam, phi = torch.ones(seed.numel()), torch.zeros(1)
+    as_kernel: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
+    x = torch.empty(seed.numel(), num, **as_kernel)
+    lam, phi = torch.ones(seed.numel(), **as_kernel), torch.zeros(1, **as_kernel)
     return _run(None, x, seed.flatten(), lam, phi, max(num, 1), "q_delta", ())
 
 
@@ -142,13 +137,19 @@ def _load(build: str) -> ctypes.CDLL:
 def _load_best(wanted: str) -> tuple[ctypes.CDLL, str]:
     """The fastest build for this processor; a slower one where it is missing or wanted."""
     if wanted == "off":
-        raise ValueError("switched off by QNEURONS_NATIVE=off")
-    if wanted and wanted not in _BUILDS:
-        raise ValueError(f"QNEURONS_NATIVE must be one of off, {', '.join(_BUILDS)}, got {wanted}")
+        raise OSError("switched off by QNEURONS_NATIVE=off")
     portable = _load("portable")
+    if portable.qneurons_version() != _VERSION:
+        raise OSError("the library was built from another version; install the package again")
     best = portable.qneurons_best_build()
     if wanted:
-        best = min(best, _BUILDS.index(wanted))
+        known = _BUILDS[: best + 1]
+        if wanted not in known:
+            raise ValueError(
+                f"QNEURONS_NATIVE must be one of off, {', '.join(known)} on this processor, "
+                f"got {wanted!r}"
+            )
+        best = known.index(wanted)
     for build in reversed(_BUILDS[1 : best + 1]):
         try:
             return _load(build), build
@@ -195,7 +196,7 @@ _team = _find_team()
 _apply: Any = None
 try:
     _library, _instruction_set = _load_best(os.environ.get("QNEURONS_NATIVE", ""))
-except (OSError, ValueError) as error:
+except (OSError, AttributeError) as error:  # the second: of a library without its version
     _why_unavailable = str(error)
 else:
     _apply, _rows = _bind(_library), _names(_library)

@@ -5,6 +5,8 @@ have no gradient of their own: :mod:`qneurons.differentiation` gives them one.
 ``qneurons::draw_seed`` is one kernel, where Inductor takes two for ``randint``.
 """
 
+import functools
+import math
 from typing import Any
 
 import torch
@@ -39,7 +41,7 @@ def _batched(num_tensors: int, op: Any) -> Any:
         *tensors, seed, lam, phi = moved
         inner, name, parameters = arguments[num_tensors + 3 :]
         shape, run = tensors[0].shape, seed.shape[1] * inner
-        outer = shape[1:].numel() // run
+        outer = math.prod(shape[1:]) // run
         # [batch, outer, groups, inner] to [outer, batch, groups, inner]
         tensors = [t.reshape(shape[0], outer, run).transpose(0, 1) for t in tensors]
         result = op(*tensors, seed.flatten(), lam.flatten(), phi[0], inner, name, parameters)
@@ -50,7 +52,7 @@ def _batched(num_tensors: int, op: Any) -> Any:
 
 torch.library.define(
     "qneurons::draw_seed",
-    "(SymInt num, Device device) -> Tensor",
+    "(SymInt num, *, Device device) -> Tensor",  # as checkpoint looks for the device
     # Else two draws of one graph would be taken for the same.
     tags=(torch.Tag.pt2_compliant_tag, torch.Tag.nondeterministic_seeded),
 )
@@ -77,18 +79,36 @@ torch.library.register_vmap("qneurons::sample_backward", _batched(2, _sample_bac
 
 
 def sample(x: Tensor, *law: Any) -> Tensor:
-    return _sample(x, *law) if _is_eager(x) else _sample_op(x, *law)
+    return _sample(x, *law) if _is_eager(x, *law[:3]) else _sample_op(x, *law)
 
 
 def sample_backward(grad: Tensor, x: Tensor, *law: Any) -> Tensor:
-    function = _sample_backward if _is_eager(x) else _sample_backward_op
+    function = _sample_backward if _is_eager(grad, x, *law[:3]) else _sample_backward_op
     return function(grad, x, *law)
 
 
-def _is_eager(x: Tensor) -> bool:
-    """Whether nobody looks on: then the dispatcher, 5 us of Python, can be left out."""
-    return type(x) is Tensor and not (
+def _is_eager(*tensors: Tensor) -> bool:
+    """Whether nobody looks on: then the dispatcher, 5 us of Python, can be left out.
+
+    The kernels read memory, so that a tensor of any other kind must go through it: wrapped, lazily
+    negated or zero, or a subclass.
+    """
+    if (
         torch.compiler.is_compiling()
         or torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack()
+        or torch._C._get_tracing_state() is not None
+    ):
+        return False
+    return all(type(tensor) is Tensor for tensor in tensors) and all(
+        torch._C._dispatch_keys(tensor).raw_repr() in _ordinary_keys(tensor.device.type)
+        for tensor in tensors[:2]
     )
+
+
+@functools.cache
+def _ordinary_keys(device_type: str) -> set[int]:
+    ordinary = torch.empty(0, device=device_type)
+    with torch.inference_mode():
+        inference = torch.empty(0, device=device_type)
+    return {torch._C._dispatch_keys(tensor).raw_repr() for tensor in (ordinary, inference)}

@@ -23,6 +23,7 @@ _M0, _M1 = map(tl.constexpr, noise.PHILOX_MULTIPLIERS)
 _W0, _W1 = map(tl.constexpr, noise.PHILOX_KEY_STEPS)
 _ROTATION = tl.constexpr(noise.RADIUS_ROTATION)
 _ON_DEVICE = triton_differences._ON_DEVICE
+_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _MANY_BLOCKS = 512  # a few for each multiprocessor
 _MAX_GROUPS = 65535  # side by side: CUDA's limit of the second axis of a grid
 
@@ -277,11 +278,11 @@ def normals(seed: Tensor, num: int) -> Tensor:
 
 
 def supports(dtype: torch.dtype, name: str) -> bool:
-    return hasattr(triton_differences, name)
+    return dtype in _DTYPES and hasattr(triton_differences, name)
 
 
 def why_unavailable() -> str:
-    return ""
+    return "the kernels hold instructions of NVIDIA's" if torch.version.hip else ""
 
 
 def details() -> str:
