@@ -77,7 +77,8 @@ def main():
     rows = table(*law_and_moments(device))
     text = (
         f"Over {NUM_WORDS} words (torch {torch.__version__}, {device}, {platform.machine()}, "
-        f"qneurons {qneurons.__version__}, `python benchmarks/noise_law.py`).\n\n{rows}\n"
+        f"qneurons {qneurons.__version__}, `python benchmarks/noise_law.py --device {device}`).\n\n"
+        f"{rows}\n"
     )
     print(text)
     (ROOT / "benchmarks" / "results" / "noise-law.md").write_text(text)
