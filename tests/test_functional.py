@@ -10,7 +10,7 @@ from torch import nn
 from torch.autograd import gradcheck, gradgradcheck
 
 import qneurons as qn
-from qneurons import moments, q_activation, q_difference, q_limit, q_mean
+from qneurons import kernels, moments, q_activation, q_difference, q_limit, q_mean
 from qneurons.activations import resolve, rows
 from qneurons.noise import draw_delta, draw_seed, seeded_delta
 
@@ -254,17 +254,31 @@ def test_training_is_the_difference_at_the_delta_of_the_seed(row):
 
 
 @each_row
-def test_a_generator_draws_the_seed(row):
+def test_a_generator_draws_the_seed_of_a_kernel(row):
+    if not kernels.is_fused("cpu", torch.float32, f"q_{row.name}"):
+        pytest.skip("no kernel was built for the CPU")
     x, seed = randn(40, 50), draw_seed(1, "cpu", seeded())
     got = q_activation(x, row, 0.7, 0.1, generator=seeded())
     assert torch.equal(got, q_activation(x, row, 0.7, 0.1, seed=seed))
 
 
-def test_a_callable_draws_from_the_generator():
+@pytest.mark.parametrize("served", ["callable", "row without a kernel"])
+def test_without_a_kernel_delta_is_drawn_from_the_generator(served, monkeypatch):
+    monkeypatch.setattr(kernels, "is_fused", lambda *_: False)
+    activation = smooth if served == "callable" else "elu"
     x = randn(40, 50)
     drawn = draw_delta(x.shape, 0.7, 0.1, dtype=x.dtype, device="cpu", generator=seeded())
-    got = q_activation(x, smooth, 0.7, 0.1, generator=seeded())
-    assert torch.equal(got, q_difference(x, drawn, smooth))
+    got = q_activation(x, activation, 0.7, 0.1, generator=seeded())
+    assert torch.equal(got, q_difference(x, drawn, activation))
+
+
+def test_a_module_without_a_kernel_takes_any_shape(monkeypatch):
+    monkeypatch.setattr(kernels, "is_fused", lambda *_: False)
+    for shape in ((), (0,), (3, 1, 2)):
+        x = torch.ones(shape, requires_grad=True)
+        value = qn.QELU(1.0)(x)
+        value.sum().backward()
+        assert value.shape == x.grad.shape == shape
 
 
 @pytest.mark.parametrize("activation", ["elu", smooth], ids=["row", "callable"])
@@ -594,6 +608,12 @@ def bytes_kept(function, x: torch.Tensor) -> int:
     return sum(kept.values())
 
 
+needs_kernel = pytest.mark.skipif(
+    not kernels.is_fused("cpu", torch.float32, "q_elu"), reason="no kernel was built for the CPU"
+)
+
+
+@needs_kernel
 @each_row
 def test_nothing_but_x_and_a_seed_is_kept(row):
     x = randn(2**12).requires_grad_()
@@ -601,9 +621,9 @@ def test_nothing_but_x_and_a_seed_is_kept(row):
     assert bytes_kept(lambda x: q_activation(x, row), x) == 4 * x.numel() + seed + lam + phi
 
 
-def test_a_given_delta_is_kept_and_no_more():
+def test_a_given_delta_and_the_slope_are_kept_and_no_more():
     x, delta = randn(2**12).requires_grad_(), randn(2**12, seed=1)
-    assert bytes_kept(lambda x: q_difference(x, delta, "elu"), x) == 2 * 4 * x.numel()
+    assert bytes_kept(lambda x: q_difference(x, delta, "elu"), x) == 3 * 4 * x.numel()
 
 
 # --- bad input ------------------------------------------------------------------------------------

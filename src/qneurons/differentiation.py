@@ -27,8 +27,13 @@ def difference(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
     if activation.difference is None:
         # Autograd sees all of it: a callable may have parameters of its own.
         return reference.difference(x.to(delta.dtype), delta, activation).to(x.dtype)
-    function = _Difference if torch.compiler.is_compiling() else _ForwardDifference
-    return function.apply(x, delta, activation)
+    if torch.compiler.is_compiling():
+        return _Difference.apply(x, delta, activation)
+    if in_transform or forward_ad._current_level >= 0:
+        return _ForwardDifference.apply(x, delta, activation)
+    if x.requires_grad and torch.is_grad_enabled():
+        return _TrainingDifference.apply(x, delta, activation)
+    return _Difference.forward(x, delta, activation)
 
 
 class _Difference(torch.autograd.Function):
@@ -62,6 +67,35 @@ class _ForwardDifference(_Difference):
         x, delta = ctx.saved_tensors[:2]
         with _outer_forward_mode(x) as x:
             return (_slope(x, delta, ctx.activation) * tangents[0]).to(x.dtype)
+
+
+class _TrainingDifference(_Difference):
+    """The slope is computed beside g, with which it shares most of the work, and kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, delta: Tensor, activation: Activation) -> Tensor:  # type: ignore[override]
+        value, slope = reference.difference_and_slope(x.to(delta.dtype), delta, activation)
+        ctx.activation = activation
+        ctx.save_for_backward(x, delta, slope)
+        return value.to(x.dtype)
+
+    setup_context = staticmethod(torch.autograd.Function.setup_context)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        x, delta, slope = ctx.saved_tensors
+        if _is_differentiated():
+            slope = _slope(x, delta, ctx.activation)
+        return (slope * grads[0]).to(x.dtype), None, None
+
+
+def _is_differentiated() -> bool:
+    """Whether something differentiates a backward that runs now."""
+    return (
+        torch.is_grad_enabled()  # create_graph
+        or torch._C._are_functorch_transforms_active()
+        or forward_ad._current_level >= 0
+    )
 
 
 def _slope(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
@@ -191,11 +225,7 @@ class _TrainingDraw(_Draw):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        if (
-            torch.is_grad_enabled()  # create_graph
-            or torch._C._are_functorch_transforms_active()
-            or forward_ad._current_level >= 0
-        ):
+        if _is_differentiated():
             return _pull(grads[0], *ctx.saved_tensors, ctx=ctx), None, None
         slope = ops.sample_backward(grads[0], *ctx.saved_tensors, ctx.inner, *ctx.row)
         return slope, None, None

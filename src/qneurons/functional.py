@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from qneurons import kernels
 from qneurons.activations import Activation, ActivationLike, resolve, rows
 from qneurons.differentiation import Law, difference, draw
 from qneurons.kernels import kernel_name, ops
@@ -84,16 +85,18 @@ def sample(
     """The draw of :func:`q_activation` for arguments that were checked before."""
     name, values = kernel_name(activation), lam if seed is None else seed
     grouping = _grouping(values, x.shape) if isinstance(values, Tensor) else (1, x.numel())
-    if seed is None:
-        # A group draws at least one block of noise, of 4096 elements.
-        if name is None or grouping is None or 1 < grouping[0] > x.numel() / 1024:
-            delta = draw_delta(
-                x.shape, lam, phi, dtype=compute_dtype(x), device=x.device, generator=generator
-            )
-            return difference(x, delta, activation)
-        seed = _draw_seed(grouping[0], x.device, generator)
-    assert grouping is not None
+    # A group draws at least one block of noise, of 4096 elements: many small ones are drawn apart.
+    has_groups = grouping is not None and not 1 < grouping[0] > x.numel() / 1024
+    is_fused = name is not None and kernels.is_fused(x.device.type, x.dtype, name)
+    if seed is None and not (has_groups and is_fused):
+        delta = draw_delta(
+            x.shape, lam, phi, dtype=compute_dtype(x), device=x.device, generator=generator
+        )
+        return difference(x, delta, activation)
+    assert grouping is not None  # checked where a seed is given
     groups, inner = grouping
+    if seed is None:
+        seed = _draw_seed(groups, x.device, generator)
     lam, phi = _values(lam, x), _values(phi, x)
     if lam.numel() < groups:
         lam = lam.expand(groups).contiguous()

@@ -193,9 +193,10 @@ def draw_delta(
     eps = torch.randn(shape, dtype=dtype, device=device, **source)
     if isinstance(lam, Tensor):
         lam = lam.to(eps)
+        lam = lam.reshape(()) if lam.numel() == 1 else lam  # so that eps keeps its shape
     if not isinstance(phi, Tensor):
         phi = torch.full((), phi, dtype=dtype, device=device)
-    return _delta(lam * eps, phi.to(eps))
+    return _delta(lam * eps, phi.to(eps).reshape(()))
 
 
 def _delta(scaled: Tensor, phi: Tensor) -> Tensor:

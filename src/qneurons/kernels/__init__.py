@@ -30,6 +30,15 @@ def find(device_type: str, dtype: torch.dtype, name: str) -> ModuleType:
     return backend if isinstance(backend, ModuleType) and backend.supports(dtype, name) else plain
 
 
+def is_fused(device_type: str, dtype: torch.dtype, name: str) -> bool:
+    """Whether a backend other than plain torch serves a row on a device."""
+    return find(device_type, dtype, name) is not plain
+
+
+# As torch.compiler.assume_constant_result, which would import Dynamo.
+is_fused._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 def status() -> list[tuple[str, str, str]]:
     """The backend of each device type: the device, the backend, and what is to be said of it."""
     rows = []
