@@ -40,31 +40,14 @@ def supports(dtype: torch.dtype, name: str) -> bool:
     return dtype in _DTYPES and name in _rows
 
 
-def forward(
-    x: Tensor,
-    seed: Tensor,
-    lam: Tensor,
-    phi: Tensor,
-    inner: int,
-    name: str,
-    parameters: Sequence[float],
-) -> Tensor:
-    """g(x, δ), with δ of the seeds as in :func:`qneurons.noise.seeded_delta`."""
-    return _run(None, x, seed, lam, phi, inner, name, parameters)
+def forward(x: Tensor, *law: Any) -> Tensor:
+    """As :func:`qneurons.kernels.plain.forward`."""
+    return _run(None, x, *law)
 
 
-def backward(
-    grad: Tensor,
-    x: Tensor,
-    seed: Tensor,
-    lam: Tensor,
-    phi: Tensor,
-    inner: int,
-    name: str,
-    parameters: Sequence[float],
-) -> Tensor:
-    """The gradient with respect to x, from that with respect to g: grad · dg/dx."""
-    return _run(grad, x, seed, lam, phi, inner, name, parameters)
+def backward(grad: Tensor, x: Tensor, *law: Any) -> Tensor:
+    """As :func:`qneurons.kernels.plain.backward`."""
+    return _run(grad, x, *law)
 
 
 def normals(seed: Tensor, num: int) -> Tensor:

@@ -240,41 +240,21 @@ def _kernel_out_of_order(
     tl.store(result_ptr + position, result.to(result_ptr.dtype.element_ty), inside)
 
 
-@triton.jit
-def _noise(x, delta, P0: tl.constexpr, P1: tl.constexpr):
-    return delta, delta
+def forward(x: Tensor, *law: Any) -> Tensor:
+    """As :func:`qneurons.kernels.plain.forward`."""
+    return _launch(None, x, *law)
 
 
-def forward(
-    x: Tensor,
-    seed: Tensor,
-    lam: Tensor,
-    phi: Tensor,
-    inner: int,
-    name: str,
-    parameters: Sequence[float],
-) -> Tensor:
-    return _launch(x, None, seed, lam, phi, inner, _difference(name, x.dtype), parameters)
-
-
-def backward(
-    grad: Tensor,
-    x: Tensor,
-    seed: Tensor,
-    lam: Tensor,
-    phi: Tensor,
-    inner: int,
-    name: str,
-    parameters: Sequence[float],
-) -> Tensor:
-    return _launch(x, grad, seed, lam, phi, inner, _difference(name, x.dtype), parameters)
+def backward(grad: Tensor, x: Tensor, *law: Any) -> Tensor:
+    """As :func:`qneurons.kernels.plain.backward`."""
+    return _launch(grad, x, *law)
 
 
 def normals(seed: Tensor, num: int) -> Tensor:
     """The noise alone, as :func:`qneurons.noise.normals`."""
     x = torch.empty(seed.numel(), num, device=seed.device)
     lam, phi = torch.ones(seed.numel(), device=seed.device), torch.zeros(1, device=seed.device)
-    return _launch(x, None, seed.flatten(), lam, phi, max(num, 1), _noise, ())
+    return _launch(None, x, seed.flatten(), lam, phi, max(num, 1), "q_delta", ())
 
 
 def supports(dtype: torch.dtype, name: str) -> bool:
@@ -297,13 +277,13 @@ def _difference(name: str, dtype: torch.dtype) -> Any:
 
 
 def _launch(
-    x: Tensor,
     grad: Tensor | None,
+    x: Tensor,
     seed: Tensor,
     lam: Tensor,
     phi: Tensor,
     inner: int,
-    difference: Any,
+    name: str,
     parameters: Sequence[float],
 ) -> Tensor:
     result = torch.empty_like(x)
@@ -314,7 +294,7 @@ def _launch(
         if grad is not None:
             grad = grad.contiguous()
         dense = x.contiguous()
-        return result.copy_(_launch(dense, grad, seed, lam, phi, inner, difference, parameters))
+        return result.copy_(_launch(grad, dense, seed, lam, phi, inner, name, parameters))
     if grad is not None and grad.stride() != x.stride():
         grad = torch.empty_like(x).copy_(grad)
     height, width = matrices
@@ -323,7 +303,7 @@ def _launch(
     tensors = (x, grad, result, seed.contiguous(), lam.contiguous(), phi)
     p0, p1, *_ = (*parameters, 0.0, 0.0)
     options = {
-        "DIFFERENCE": difference,
+        "DIFFERENCE": _difference(name, x.dtype),
         "P0": p0,
         "P1": p1,
         "TINY": TINY_DELTA[compute_dtype(x)],

@@ -137,6 +137,12 @@ def _gated(x, delta, factor, factor_slope, rise, slope_rise):
 
 
 @triton.jit
+def q_delta(x, delta, p0: tl.constexpr, p1: tl.constexpr):
+    """No row, but δ itself, for tests of the noise."""
+    return delta, delta
+
+
+@triton.jit
 def q_identity(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     return x, tl.full(x.shape, 1.0, x.dtype)
 
