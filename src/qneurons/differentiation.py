@@ -165,6 +165,7 @@ class Law(NamedTuple):
 
 
 def row_of(activation: Activation) -> tuple[str, list[float]]:
+    """The name and the parameters of a row, as the ops take them."""
     return kernel_name(activation) or "", list(activation.parameters.values())
 
 

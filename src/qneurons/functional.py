@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qneurons import kernels
 from qneurons.activations import Activation, ActivationLike, resolve, rows
-from qneurons.differentiation import Law, difference, draw
+from qneurons.differentiation import Law, difference, draw, row_of
 from qneurons.kernels import kernel_name, ops
 from qneurons.noise import draw_delta, draw_seed, seeded_delta
 from qneurons.quadrature import TINY_DELTA, delta_rule
@@ -106,8 +106,7 @@ def sample(
         dtype = compute_dtype(x)
         delta = seeded_delta(x.shape, seed, lam, phi, max(inner, 1), dtype=dtype)
         return difference(x, delta, activation)
-    parameters = list(activation.parameters.values())
-    return draw(x, Law(seed, lam, phi, max(inner, 1), name, parameters), activation)
+    return draw(x, Law(seed, lam, phi, max(inner, 1), *row_of(activation)), activation)
 
 
 def _draw_seed(num: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
