@@ -1,13 +1,8 @@
 """The device functions against ``qneurons.differences``, in the interpreter where no GPU is."""
 
-import os
-
 import numpy as np
 import pytest
 import torch
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined
 
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
