@@ -1,0 +1,98 @@
+"""What is trained: a setting, a run, and a study, which is a list of runs."""
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+
+from qneurons.schedules import Constant, Schedule, parse_schedule
+from qneurons.study import StudyError
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How an activation is used; ``str`` is the canonical notation.
+
+    ======================  =========================================================
+    ``base``                f itself
+    ``limit``               f'(x) x, where the q-activation tends to as λ and φ vanish
+    ``c0.02``, ``a5@0.25``  the q-activation with λ by that schedule
+    ``n0.001``              f itself, and Gaussian noise of variance η / (1 + t)^0.55
+                            on the gradients of step t = 0, 1, ... (η = 0.001)
+    ======================  =========================================================
+
+    Example:
+        >>> parse_setting("a1").lam(epoch=3)
+        0.5
+        >>> str(parse_setting("n1e-3"))
+        'n0.001'
+    """
+
+    kind: str  # "base", "limit", "q" or "gradient-noise"
+    schedule: Schedule | None = None
+    eta: float = 0.0
+
+    def lam(self, epoch: int) -> float:
+        """λ at epoch 1, 2, ...; 0 where nothing is drawn."""
+        return 0.0 if self.schedule is None else self.schedule(epoch)
+
+    def __str__(self) -> str:
+        if self.kind == "gradient-noise":
+            return "n" + str(Constant(self.eta)).removeprefix("c")
+        return self.kind if self.schedule is None else str(self.schedule)
+
+
+def parse_setting(text: str) -> Setting:
+    """Reads the notation of a setting; the inverse of ``str``."""
+    if text in ("base", "limit"):
+        return Setting(text)
+    try:
+        if text.startswith("n"):  # a number as in c0.001
+            return Setting("gradient-noise", eta=parse_schedule(f"c{text[1:]}")(1))
+        return Setting("q", parse_schedule(text))
+    except ValueError:
+        raise StudyError(
+            f"cannot read the setting {text!r}; write 'base', 'limit', 'c<lam>' (constant), "
+            "'a<lam0>' or 'a<lam0>@<gamma>' (annealed) or 'n<eta>' (noise on the gradients), "
+            "for example 'c0.02', 'a1', 'a2@0.25' or 'n0.001'"
+        ) from None
+
+
+@dataclass(frozen=True, order=True)
+class Run:
+    """One training, whole: everything that its results depend on but the number of epochs."""
+
+    dataset: str
+    network: str
+    dropout: bool
+    activation: str
+    setting: str
+    seed: int
+    batch_size: int
+    learning_rate: float
+    learning_rate_decay: float = 1e-6
+    phi: float = 1e-3
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if field.type is float:  # so that equal runs, of 1 and of 1.0, have one id
+                object.__setattr__(self, field.name, float(getattr(self, field.name)))
+
+    @property
+    def id(self) -> str:
+        """16 hexadecimal digits that name the run by its content, in every store and for good."""
+        content = json.dumps(dataclasses.asdict(self), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    @property
+    def cell(self) -> tuple[str, str, bool, str]:
+        """What settings are compared within: dataset, network, dropout, activation."""
+        return self.dataset, self.network, self.dropout, self.activation
+
+
+@dataclass(frozen=True)
+class Study:
+    name: str
+    title: str
+    epochs: int
+    runs: tuple[Run, ...]

@@ -1,0 +1,250 @@
+"""Studies written in TOML: the grids of runs that come with the package, and a user's own."""
+
+import dataclasses
+import itertools
+import math
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from qneurons.activations import resolve
+from qneurons.study import StudyError
+from qneurons.study.data import DATASETS, unknown
+from qneurons.study.networks import NETWORKS
+from qneurons.study.runs import Run, Setting, Study, parse_setting
+
+__all__ = ["Run", "Setting", "Study", "load_study", "parse_setting", "select", "study_names"]
+
+MOST_RUNS = 100_000  # a slip such as seeds = 1000000000 shall not fill the memory
+
+
+def study_names() -> list[str]:
+    """The studies that come with the package."""
+    files = (file.name for file in _packaged().iterdir())
+    return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
+
+
+def load_study(name_or_file: str | Path) -> Study:
+    """Reads a study: one that comes with the package by its name, or a ``.toml`` file."""
+    return _load(str(name_or_file), Path(), ())
+
+
+def select(
+    study: Study,
+    *,
+    only: str | None = None,
+    seeds: str | None = None,
+    epochs: int | None = None,
+) -> Study:
+    """A part of a study, or the same runs with other seeds or to another epoch.
+
+    Args:
+        study (Study): the whole.
+        only (str, optional): the values to keep, for example
+            ``"network=mnist-mlp,setting=base|c0.1,dropout=false"``.
+        seeds (str, optional): the seeds instead of the study's own: ``"0-9"`` or ``"0,3,5-7"``.
+        epochs (int, optional): the number of epochs instead of the study's own.
+    """
+    runs: Iterable[Run] = study.runs
+    if only is not None:
+        kept = _filter(study, only)
+        runs = [run for run in runs if all(_text(run, key) in kept[key] for key in kept)]
+        if not runs:
+            raise StudyError(f"only {only!r} leaves no run of {study.name}; give fewer conditions")
+    if seeds is not None:
+        alike = dict.fromkeys(dataclasses.replace(run, seed=0) for run in runs)
+        numbers = _parse_seeds(seeds, most=MOST_RUNS // len(alike))
+        runs = [dataclasses.replace(run, seed=seed) for run in alike for seed in numbers]
+    if epochs is not None:
+        epochs = _read("epochs", epochs, _count)
+    return dataclasses.replace(study, runs=tuple(runs), epochs=epochs or study.epochs)
+
+
+def _is(kind: type, rule: str, allowed: Callable[[Any], bool]) -> Callable[[Any], Any]:
+    """A reader of a value, which raises ValueError where the rule is broken."""
+
+    def read(value: Any) -> Any:
+        if type(value) is int and kind is float:  # 1 will do for 1.0
+            value = float(value)
+        if type(value) is not kind or not allowed(value):  # not isinstance: True is an int
+            raise ValueError(f"must be {rule}, got {value!r}")
+        return value
+
+    return read
+
+
+_words = _is(str, "a text that is not empty", bool)
+
+
+def _name_of(what: str, known: Mapping[str, Any]) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if _words(value) not in known:
+            raise unknown(what, value, known)
+        return value
+
+    return read
+
+
+_count = _is(int, "an integer from 1 to 2**31 - 1", lambda n: 1 <= n < 2**31)
+_seed = _is(int, "a seed, an integer from 0 to 2**63 - 1", lambda n: 0 <= n < 2**63)
+_rate = _is(float, "a number above 0", lambda x: 0 < x < math.inf)
+_decay = _is(float, "a number from 0 to below 1", lambda x: 0 <= x < 1)
+_phi = _is(float, "a number, at least 0", lambda x: 0 <= x < math.inf)
+
+# The keys of [[grid]]: each of the axes is one value or a list.
+_AXES: dict[str, Callable[[Any], Any]] = {
+    "dataset": _name_of("dataset", DATASETS),
+    "network": _name_of("network", NETWORKS),
+    "dropout": _is(bool, "true or false", lambda _: True),
+    "activation": lambda value: resolve(_words(value)).name,
+    "setting": lambda value: str(parse_setting(_words(value))),
+}
+_NUMBERS = {
+    "batch_size": _count,
+    "learning_rate": _rate,
+    "learning_rate_decay": _decay,
+    "phi": _phi,
+}
+_OPTIONAL = {
+    field.name for field in dataclasses.fields(Run) if field.default is not dataclasses.MISSING
+}
+
+
+def _read(where: str, value: Any, read: Callable[[Any], Any]) -> Any:
+    try:
+        return read(value)
+    except (ValueError, OverflowError, StudyError) as error:
+        raise StudyError(f"{where}: {error}") from None
+
+
+def _read_list(where: str, value: Any, read: Callable[[Any], Any]) -> list[Any]:
+    values = value if isinstance(value, list) else [value]
+    if not values:
+        raise StudyError(f"{where}: the list is empty; give at least one value")
+    return [_read(where, value, read) for value in values]
+
+
+def _check_keys(where: str, table: Mapping[str, Any], known: Iterable[str]) -> None:
+    for key in table:
+        if key not in known:
+            raise StudyError(f"{where}: {unknown('key', key, known)}")
+
+
+def _check_complete(where: str, table: Mapping[str, Any], needed: Iterable[str]) -> None:
+    if missing := [key for key in needed if key not in table]:
+        raise StudyError(f"{where}: the key {missing[0]!r} is missing; add it")
+
+
+def _packaged() -> Traversable:
+    return resources.files("qneurons") / "studies"
+
+
+def _load(name: str, beside: Path, including: tuple[Path, ...]) -> Study:
+    """Reads a study; a path that is not absolute begins at the folder ``beside``."""
+    packaged = name in study_names()
+    path = beside / (f"{name}.toml" if packaged else name)
+    label = path.name if packaged else str(path)
+    if path.suffix != ".toml":
+        raise StudyError(f"{unknown('study', name, study_names())}; or name a .toml file")
+    if not packaged and path.resolve() in including:
+        raise StudyError(f"{including[-1]}: include: {name!r} includes this file; take it out")
+    try:
+        file = _packaged() / path.name if packaged else path
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StudyError(
+            f"cannot read the study {label}: {error.strerror}; name a .toml file, or one of "
+            f"{', '.join(study_names())}"
+        ) from None
+    except ValueError as error:  # not TOML, which names the line, or not UTF-8
+        raise StudyError(f"{label}: {error}") from None
+    _check_keys(label, table, ["title", "epochs", "seeds", "grid", "include"])
+    _check_complete(label, table, ["title", "epochs", *(["seeds"] if "grid" in table else [])])
+    runs: list[Run] = []
+    if "include" in table:
+        for other in _read_list(f"{label}: include", table["include"], _words):
+            runs += _load(other, path.parent, (*including, path.resolve())).runs
+    if "grid" in table:
+        grids = _read_list(f"{label}: grid", table["grid"], _is(dict, "a [[grid]] table", bool))
+        seeds = _seeds(f"{label}: seeds", table["seeds"])
+        for number, grid in enumerate(grids, start=1):
+            runs += _runs(f"{label}: grid {number}", grid, seeds)
+    elif "seeds" in table:
+        raise StudyError(f"{label}: seeds: has no effect without a [[grid]]; take it out")
+    if not runs:
+        raise StudyError(f"{label}: no runs; add a [[grid]] or include = ['paper-mnist-mlp']")
+    return Study(
+        name=path.stem,
+        title=_read(f"{label}: title", table["title"], _words),
+        epochs=_read(f"{label}: epochs", table["epochs"], _count),
+        runs=tuple(dict.fromkeys(runs)),
+    )
+
+
+def _seeds(where: str, value: Any) -> Sequence[int]:
+    """A count or a list."""
+    if isinstance(value, list):
+        return _read_list(where, value, _seed)
+    return range(_read(where, value, _count))
+
+
+def _runs(where: str, grid: dict[str, Any], seeds: Sequence[int]) -> list[Run]:
+    _check_keys(where, grid, [*_AXES, *_NUMBERS])
+    _check_complete(where, grid, [key for key in (*_AXES, *_NUMBERS) if key not in _OPTIONAL])
+    axes = [_read_list(f"{where}: {key}", grid[key], read) for key, read in _AXES.items()]
+    numbers = {
+        key: _read(f"{where}: {key}", grid[key], read)
+        for key, read in _NUMBERS.items()
+        if key in grid
+    }
+    if math.prod(map(len, axes)) * len(seeds) > MOST_RUNS:
+        raise StudyError(f"{where}: more than {MOST_RUNS:,} runs; give fewer values or seeds")
+    return [Run(*values, **numbers) for values in itertools.product(*axes, seeds)]
+
+
+def _text(run: Run, key: str) -> str:
+    value = getattr(run, key)
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _filter(study: Study, only: str) -> dict[str, list[str]]:
+    """The values to keep by key, each known to occur in the study."""
+    kept: dict[str, list[str]] = {}
+    for condition in only.split(","):
+        key, equals, values = (part.strip() for part in condition.partition("="))
+        if not equals:
+            raise StudyError(
+                f"only {only!r}: cannot read {condition!r}; write key=value,key=value|value, for "
+                "example 'network=mnist-mlp,setting=base|c0.1'"
+            )
+        if key not in _AXES:
+            raise StudyError(f"only {only!r}: {unknown('key', key, _AXES)}")
+        if key in kept:
+            raise StudyError(f"only {only!r}: {key} comes twice; write {key}=one|other")
+        there = list(dict.fromkeys(_text(run, key) for run in study.runs))
+        kept[key] = [value.strip() for value in values.split("|")]
+        if key == "setting":
+            kept[key] = _read_list(f"only {only!r}", kept[key], _AXES[key])
+        for value in kept[key]:
+            if value not in there:
+                raise StudyError(
+                    f"only {only!r}: {unknown(f'{key} of {study.name}', value, there)}"
+                )
+    return kept
+
+
+def _parse_seeds(text: str, most: int) -> list[int]:
+    seeds: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*([0-9]{1,18})(?:-([0-9]{1,18}))?\s*", part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last:
+            raise StudyError(f"seeds {text!r}: cannot read {part!r}; write '0-9' or '0,3,5-7'")
+        if len(seeds) + last - first >= most:
+            raise StudyError(f"seeds {text!r}: more than {MOST_RUNS:,} runs; give fewer seeds")
+        seeds += range(first, last + 1)
+    return list(dict.fromkeys(seeds))

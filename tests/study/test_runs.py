@@ -1,0 +1,81 @@
+"""Settings, runs and their ids."""
+
+import dataclasses
+
+import pytest
+
+from qneurons.schedules import Annealed, Constant
+from qneurons.study import StudyError
+from qneurons.study.runs import Run, Setting, parse_setting
+
+RUN = Run("mnist", "mnist-cnn", True, "elu", "c0.02", 3, batch_size=64, learning_rate=0.05)
+
+
+class TestSetting:
+    @pytest.mark.parametrize(
+        ("text", "setting"),
+        [
+            ("base", Setting("base")),
+            ("limit", Setting("limit")),
+            ("c0.02", Setting("q", Constant(0.02))),
+            ("a1", Setting("q", Annealed(1.0))),
+            ("a2@0.25", Setting("q", Annealed(2.0, 0.25))),
+            ("n0.001", Setting("gradient-noise", eta=0.001)),
+        ],
+    )
+    def test_is_read_and_written(self, text, setting):
+        assert parse_setting(text) == setting
+        assert str(setting) == text
+
+    @pytest.mark.parametrize(
+        ("text", "canonical"),
+        [("c0.10", "c0.1"), ("a5.0@0.5", "a5"), ("n1e-3", "n0.001"), ("c2e-2", "c0.02")],
+    )
+    def test_has_one_canonical_notation(self, text, canonical):
+        assert str(parse_setting(text)) == canonical
+
+    @pytest.mark.parametrize(
+        "text", ["", "Base", "q", "c", "n", "c-1", "n-1", "nan", "n1@2", "c1e999", "n1e999", "nc1"]
+    )
+    def test_what_cannot_be_read(self, text):
+        with pytest.raises(StudyError, match="write 'base', 'limit', 'c<lam>'") as error:
+            parse_setting(text)
+        assert str(error.value).startswith(f"cannot read the setting {text!r};")
+
+    def test_lam(self):
+        assert [parse_setting("a5").lam(epoch) for epoch in (1, 3)] == [5.0, 2.5]
+        assert parse_setting("c0.1").lam(100) == 0.1
+        assert {parse_setting(text).lam(1) for text in ("base", "limit", "n0.5")} == {0.0}
+
+
+class TestRun:
+    def test_id_is_for_good(self):
+        # Stores name runs by it: another value here would orphan them all.
+        assert RUN.id == "dfb3941c5c5704f4"
+        assert int(RUN.id, 16) >= 0
+        assert len(RUN.id) == 16
+
+    def test_id_depends_on_every_field(self):
+        other = Run("cifar10", "mnist-mlp", False, "tanh", "base", 4, 32, 0.01, 0.0, 0.0)
+        ids = {RUN.id}
+        for field in dataclasses.fields(Run):
+            change = {field.name: getattr(other, field.name)}
+            ids.add(dataclasses.replace(RUN, **change).id)
+        assert len(ids) == 1 + len(dataclasses.fields(Run))
+
+    def test_equal_runs_have_one_id(self):
+        whole = dataclasses.replace(RUN, learning_rate=1, learning_rate_decay=0, phi=0)
+        real = dataclasses.replace(RUN, learning_rate=1.0, learning_rate_decay=0.0, phi=0.0)
+        assert whole == real
+        assert whole.id == real.id
+        assert type(whole.learning_rate) is float
+
+    def test_is_a_frozen_ordered_value(self):
+        assert sorted([dataclasses.replace(RUN, seed=4), RUN])[0] is RUN
+        assert len({RUN, dataclasses.replace(RUN)}) == 1
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            RUN.seed = 5
+
+    def test_cell_and_defaults_of_the_paper(self):
+        assert RUN.cell == ("mnist", "mnist-cnn", True, "elu")
+        assert (RUN.learning_rate_decay, RUN.phi) == (1e-6, 1e-3)
