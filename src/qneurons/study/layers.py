@@ -1,0 +1,118 @@
+"""The layers of a pack that have kernels of their own on CUDA, and what they compute elsewhere.
+
+Tensors are run × channel × batch × height × width, of which every run is one contiguous piece.
+"""
+
+import importlib.util
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+KERNEL = 3
+POOL = 2
+MOMENTUM, EPS = 0.01, 1e-3  # of batch normalisation; Keras calls this momentum 0.99
+
+
+def is_fused(x: Tensor) -> bool:
+    """Whether Triton's kernels serve x."""
+    return x.is_cuda and x.dtype != torch.float64 and importlib.util.find_spec("triton") is not None
+
+
+def convolve(x: Tensor, weight: Tensor, bias: Tensor, *, padding: int) -> Tensor:
+    """Every run's images by kernels of its own, of run × feature × channel × 3 × 3."""
+    if is_fused(x):
+        return _Convolution.apply(x, weight, bias, padding)
+    # One by one: a grouped convolution of all runs takes twice as long on a CPU.
+    of_runs = zip(x.transpose(1, 2), weight, bias, strict=True)
+    return torch.stack([F.conv2d(*of_run, padding=padding).transpose(0, 1) for of_run in of_runs])
+
+
+def normalise(
+    x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, *, training: bool
+) -> Tensor:
+    """Batch normalisation of every run's channels; in training ``mean`` and ``var`` follow."""
+    if training and is_fused(x):
+        return _BatchNorm.apply(x.contiguous(), weight, bias, mean, var)
+    running, affine = (mean.flatten(), var.flatten()), (weight.flatten(), bias.flatten())
+    rows = x.reshape(1, weight.numel(), -1)
+    return F.batch_norm(rows, *running, *affine, training, MOMENTUM, EPS).view(x.shape)
+
+
+def pool(x: Tensor) -> Tensor:
+    """The largest of 2 × 2."""
+    if is_fused(x):
+        return _MaxPool.apply(x.contiguous())
+    return F.max_pool2d(x.flatten(0, 1), POOL).unflatten(0, x.shape[:2])
+
+
+class _Convolution(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> Tensor:
+        from qneurons.study.triton_convolutions import correlate
+
+        if torch.is_autocast_enabled(x.device.type):
+            x = x.to(torch.get_autocast_dtype(x.device.type))
+        if x.stride()[3:] != (x.shape[4], 1):
+            x = x.contiguous()
+        ctx.save_for_backward(x, weight)
+        ctx.padding = padding
+        matrix = weight.to(x.dtype).permute(0, 3, 4, 2, 1).flatten(1, 3).contiguous()
+        return correlate(x, matrix, bias, padding)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        from qneurons.study.triton_convolutions import correlate, correlate_gradients
+
+        x, weight = ctx.saved_tensors
+        grad, grad_x = grads[0].contiguous(), None
+        if ctx.needs_input_grad[0]:
+            mirrored = weight.to(x.dtype).flip(3, 4).permute(0, 3, 4, 1, 2).flatten(1, 3)
+            grad_x = correlate(grad, mirrored.contiguous(), None, KERNEL - 1 - ctx.padding)
+        matrix = correlate_gradients(x, grad, ctx.padding)
+        grad_weight = matrix.unflatten(1, (KERNEL, KERNEL, -1)).permute(0, 4, 3, 1, 2)
+        grad_bias = grad.sum((2, 3, 4), dtype=torch.float32)
+        return (
+            grad_x,
+            grad_weight.contiguous(),
+            grad_bias,
+            None,
+        )  # the optimizer fuses what is alike
+
+
+class _BatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor
+    ) -> Tensor:
+        from qneurons.study.triton_layers import normalise
+
+        rows = x.view(weight.numel(), -1)
+        out, *moments = normalise(rows, weight, bias, (mean, var), MOMENTUM, EPS)
+        ctx.save_for_backward(rows, weight, *moments)
+        return out.view(x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        from qneurons.study.triton_layers import normalise_backward
+
+        rows, weight, *moments = ctx.saved_tensors
+        grad = grads[0].contiguous()
+        out, *of_affine = normalise_backward(grad.view(rows.shape), rows, weight, *moments)
+        return out.view(grad.shape), *(g.view(weight.shape) for g in of_affine), None, None
+
+
+class _MaxPool(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        from qneurons.study.triton_layers import pool
+
+        ctx.save_for_backward(x)
+        return pool(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        from qneurons.study.triton_layers import pool_backward
+
+        return pool_backward(grads[0].contiguous(), *ctx.saved_tensors)

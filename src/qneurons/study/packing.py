@@ -1,0 +1,201 @@
+"""Many runs as one network: parameters stacked by run, and every draw a function of a run's seed.
+
+A tensor is run × channels × batch (× height × width), so that a run is one contiguous piece, of
+which batch normalisation sees rows and the q-activation one group of elements.
+"""
+
+import hashlib
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from qneurons.activations import Activation as Row
+from qneurons.activations import resolve
+from qneurons.functional import sample
+from qneurons.noise import philox
+from qneurons.study import networks as n
+from qneurons.study.layers import KERNEL, convolve, normalise, pool
+from qneurons.study.means import Means, MeanTable, look_up
+from qneurons.study.runs import Run, parse_setting
+
+MODES = ("sample", "limit", "mean")
+
+
+# --- what a run draws -----------------------------------------------------------------------------
+
+
+def stream(seed: int, *names: object) -> int:
+    """A seed of 63 bits for one use of a run's randomness, as in ``stream(0, "order", epoch)``."""
+    digest = hashlib.sha256(repr((seed, *names)).encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
+def words(streams: Tensor, *counters: Tensor) -> Tensor:
+    """63 random bits for every stream and up to four counters below 2^32, all broadcast."""
+    zero = torch.zeros_like(counters[0])
+    c0, c1, c2, c3 = (*counters, *(zero,) * (4 - len(counters)))
+    mask = 0xFFFFFFFF
+    drawn = philox((c0, c1, c2, c3), (streams & mask, streams >> 32))
+    return drawn[0] | (drawn[1] & 0x7FFFFFFF) << 32
+
+
+def orders(streams: Tensor, num: int) -> Tensor:
+    """A permutation of 0, …, num - 1 for every stream."""
+    return words(streams[:, None], torch.arange(num, device=streams.device)).argsort(
+        dim=1, stable=True
+    )
+
+
+# --- the network ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Neighbouring runs of a pack with the same activation, in the same kind of setting."""
+
+    activation: Row
+    kind: str
+    start: int
+    stop: int
+
+
+def segments(runs: Sequence[Run]) -> list[Segment]:
+    def kind(run: Run) -> tuple[str, str]:
+        kind = parse_setting(run.setting).kind
+        return run.activation, "base" if kind == "gradient-noise" else kind
+
+    found, start = [], 0
+    for (activation, name), members in itertools.groupby(runs, kind):
+        stop = start + len(list(members))
+        found.append(Segment(resolve(activation), name, start, stop))
+        start = stop
+    return found
+
+
+class PackedNetwork:
+    """A network of the paper for many runs.
+
+    Args:
+        runs: of one network, with or without dropout alike.
+        shape: channels, height and width of an image.
+        tensors: of every name in a state_dict of :func:`~qneurons.study.networks.build` the tensors
+            of all runs, stacked.
+
+    Attributes:
+        lam: λ of every run, which a CUDA graph reads when it is replayed.
+        num_draws: how many layers draw, each with a seed of its own for every run.
+    """
+
+    def __init__(
+        self, runs: Sequence[Run], shape: Sequence[int], tensors: dict[str, Tensor]
+    ) -> None:
+        self.layers = tuple(n.layers(runs[0].network, shape))
+        self.segments = segments(runs)
+        self.dropout = runs[0].dropout
+        self.tensors = tensors
+        some = next(iter(tensors.values()))
+        self.wide = torch.promote_types(some.dtype, torch.float32)
+        self.lam = torch.zeros(len(runs), dtype=self.wide, device=some.device)
+        self.phi = torch.full((1,), runs[0].phi, dtype=self.wide, device=some.device)
+        self.zero = torch.zeros_like(self.lam)
+        self.means: list[Means | None] = [None] * len(self.segments)
+        drawing = (n.Activation, n.Dropout)
+        self.num_draws = sum(isinstance(layer, drawing) for layer, _ in self.layers)
+
+    def parameters(self) -> Iterator[tuple[str, Tensor]]:
+        return ((k, v) for k, v in self.tensors.items() if not k.rpartition(".")[2].startswith("r"))
+
+    def __call__(self, x: Tensor, seeds: Tensor, *, training: bool, mode: str = "sample") -> Tensor:
+        """The logits, run × class × batch, of images of run × channels × batch × height × width.
+
+        Args:
+            x: the images.
+            seeds: of every layer that draws, for every run.
+            training: whether dropout is in force, and batch statistics normalise.
+            mode: what a q-activation does: ``"sample"``, ``"limit"`` or ``"mean"``.
+        """
+        draws = iter(seeds)
+        for index, (layer, _) in enumerate(self.layers):
+            match layer:
+                case n.Convolution():
+                    weight, bias = self._of(index, "weight", "bias")
+                    x = convolve(x, weight, bias, padding=KERNEL // 2 if layer.same else 0)
+                case n.Dense():
+                    weight, bias = self._of(index, "weight", "bias")
+                    x = torch.baddbmm(bias.unsqueeze(2), weight, x)
+                case n.Activation():
+                    x = self._activate(x, next(draws), mode)
+                case n.BatchNorm():
+                    x = normalise(x, *self._of(index, *n.BATCH_NORM_STATE), training=training)
+                case n.MaxPool():
+                    x = pool(x)
+                case n.Flatten():
+                    x = x.movedim(2, -1).flatten(1, -2)
+                case n.Dropout():
+                    seed = next(draws)
+                    x = drop(x, layer.probability, seed) if self.dropout and training else x
+        return x
+
+    def _of(self, index: int, *names: str) -> list[Tensor]:
+        return [self.tensors[f"{index}.{name}"] for name in names]
+
+    def _activate(self, x: Tensor, seed: Tensor, mode: str) -> Tensor:
+        if len(self.segments) == 1:
+            return self._apply(self.segments[0], self.means[0], x, seed, mode)
+        sizes = [segment.stop - segment.start for segment in self.segments]
+        parts = zip(self.segments, self.means, x.split(sizes), seed.split(sizes), strict=True)
+        return torch.cat([self._apply(*part, mode) for part in parts])
+
+    def _apply(
+        self, segment: Segment, means: Means | None, x: Tensor, seed: Tensor, mode: str
+    ) -> Tensor:
+        row, phi = segment.activation, self.phi
+        lam = self.lam[segment.start : segment.stop]
+        if segment.kind == "base":
+            return row(x)
+        if segment.kind == "q" and mode == "mean":
+            assert means is not None, "set_means comes first"
+            return look_up(x, *means)
+        if segment.kind == "limit" or mode == "limit":
+            # Without noise the draw is the limit, in one kernel.
+            lam, phi = self.zero[: len(lam)], self.zero[:1]
+        group = (-1,) + (1,) * (x.dim() - 1)
+        return sample(x, row, lam.view(group), phi, seed=seed.view(group))
+
+    def set_lam(self, lam: Sequence[float]) -> None:
+        """Sets λ of every run, for the modes ``"sample"`` and ``"limit"``."""
+        self.lam.copy_(torch.tensor(lam, dtype=self.lam.dtype))
+
+    def set_means(self, table: MeanTable, lam: Sequence[float]) -> None:
+        """Sets what the mode ``"mean"`` looks up, for the same λ."""
+        self.means = [
+            table.rows(segment.activation, lam[segment.start : segment.stop])
+            if segment.kind == "q"
+            else None
+            for segment in self.segments
+        ]
+
+
+def drop(x: Tensor, probability: float, seed: Tensor) -> Tensor:
+    """Dropout whose mask is a function of every run's seed.
+
+    The mask is a q-ReLU at -1, which is 0 unless q < 0: with a λ for which this has the wanted
+    probability, the q-activation's kernel draws it.
+    """
+    quantile = torch.special.ndtri(torch.tensor(probability, dtype=torch.float64)).item()
+    group = (-1,) + (1,) * (x.dim() - 1)
+    with torch.no_grad():
+        wide = torch.promote_types(x.dtype, torch.float32)
+        lam = torch.full(seed.shape, -1 / quantile, dtype=wide, device=x.device)
+        drawn = sample(
+            torch.full_like(x, -1),
+            resolve("relu"),
+            lam.view(group),
+            torch.zeros_like(lam[:1]),
+            seed=seed.view(group),
+        )
+        kept = (drawn == 0).to(x.dtype).mul_(1 / (1 - probability))
+    return x * kept

@@ -1,0 +1,327 @@
+"""Trains a pack of runs, epoch by epoch, by the paper's protocol."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qneurons.noise import seeded_delta
+from qneurons.study.data import Dataset
+from qneurons.study.means import MeanTable
+from qneurons.study.networks import initial_state, layers
+from qneurons.study.packing import MODES, PackedNetwork, orders, stream, words
+from qneurons.study.runs import Run, parse_setting
+
+PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
+GRADIENT_NOISE_DECAY = 0.55  # of the variance, as Neelakantan et al. (2015)
+_EVALUATED_ELEMENTS = 2**23  # of a run's largest layer; not free memory's: draws depend on it
+_MEANS_AHEAD = 16  # epochs whose means are computed together on CUDA, in the time of one
+_STEPS_AHEAD = 64  # that the host may queue before it looks whether to stop
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What is recorded of one run after one epoch.
+
+    Losses and accuracies without a suffix are in the mode ``"sample"``, as in the paper's code;
+    for settings without noise all modes are alike. ``seconds`` is the time of the pack's epoch,
+    evaluation included, divided among its runs. A run whose loss is no longer finite has diverged
+    and ends there.
+    """
+
+    run: str
+    epoch: int
+    lam: float
+    train_loss: float
+    test_loss: float
+    test_accuracy: float
+    test_loss_limit: float
+    test_accuracy_limit: float
+    test_loss_mean: float
+    test_accuracy_mean: float
+    diverged: bool
+    seconds: float
+
+
+def packable(run: Run) -> tuple[object, ...]:
+    """Runs of which this is equal may share a pack."""
+    protocol = run.batch_size, run.learning_rate, run.learning_rate_decay, run.phi
+    return run.dataset, run.network, run.dropout, *protocol
+
+
+class Pack:
+    """Runs that are trained together on one device.
+
+    Everything random is a function of a run's seed, the epoch and the step. So the tensors after an
+    epoch are all that a run needs to go on, alone or in any pack; runs with the same seed share
+    their initial weights and the order of their data, and so their noise.
+
+    Args:
+        runs: with equal :func:`packable`; those with the same activation and kind of setting are
+            best neighbours.
+        dataset: the runs' data.
+        device: where to train. On CUDA a step is one CUDA graph.
+        precision: ``"fp32"``, ``"tf32"``, ``"bf16"`` (activations, by autocast) or ``"fp64"``.
+        state: what :meth:`state` returned for the same runs after ``epoch`` epochs.
+        epoch: the number of epochs done.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        dataset: Dataset,
+        *,
+        device: torch.device,
+        precision: str,
+        state: dict[str, Tensor] | None = None,
+        epoch: int = 0,
+    ) -> None:
+        assert len({packable(run) for run in runs}) == 1, "these runs do not go together"
+        assert precision in PRECISIONS, precision
+        self.runs, self.epoch, self.precision, self.device = tuple(runs), epoch, precision, device
+        self.settings = [parse_setting(run.setting) for run in runs]
+        self.dtype = torch.float64 if precision == "fp64" else torch.float32
+        first, shape = runs[0], dataset.x_train.shape[1:]
+        if state is None:
+            state = _initial_state(runs, shape)
+        tensors = {name: value.to(device, self.dtype, copy=True) for name, value in state.items()}
+        self.network = PackedNetwork(runs, shape, tensors)
+        self.parameters = [value.requires_grad_() for _, value in self.network.parameters()]
+        self.data = [
+            getattr(dataset, name).to(device) for name in ("x_train", "y_train", "x_test", "y_test")
+        ]
+        self.means = MeanTable(first.phi, self.network.lam)
+        widest = max(torch.Size(size).numel() for _, size in layers(first.network, shape))
+        self.chunk = 2 ** (_EVALUATED_ELEMENTS // widest).bit_length() // 2
+        self.batch_size = first.batch_size
+        self.num_steps = -(-len(dataset.x_train) // self.batch_size)
+        noisy = [i for i, setting in enumerate(self.settings) if setting.eta]
+        self.noisy = torch.tensor(noisy, dtype=torch.int64, device=device)
+        self._allocate(len(dataset.x_train))
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+
+    def _allocate(self, num_images: int) -> None:
+        """What a step reads, filled anew for every epoch at the same place, as CUDA graphs need."""
+        seeds = list(dict.fromkeys(run.seed for run in self.runs))
+        num_draws = self.network.num_draws
+        if len(self.noisy):
+            num_draws += len(self.parameters)
+        device, num_runs = self.device, len(self.runs)
+        self.distinct_seeds = seeds
+        self.which_order = torch.tensor([seeds.index(run.seed) for run in self.runs], device=device)
+        self.order = torch.empty(len(seeds), num_images, dtype=torch.int64, device=device)
+        self.seeds = torch.empty(
+            self.num_steps, num_draws, num_runs, dtype=torch.int64, device=device
+        )
+        self.rates = torch.empty(self.num_steps, dtype=torch.float32, device=device)
+        self.deviations = torch.empty(
+            self.num_steps, len(self.noisy), dtype=self.dtype, device=device
+        )
+        self.step = torch.zeros(1, dtype=torch.int64, device=device)
+        self.rate = torch.zeros((), dtype=torch.float32, device=device)
+        self.optimizer = torch.optim.SGD(self.parameters, lr=self.rate, fused=True)
+
+    # --- one epoch --------------------------------------------------------------------------------
+
+    def train_epoch(self, stop: Callable[[], bool] = lambda: False) -> list[Epoch] | None:
+        """Trains one epoch and evaluates; None if stopped in the middle, the pack is then spent."""
+        start = time.perf_counter()
+        with computing(self.precision, self.device):
+            self._begin(self.epoch + 1)
+            for step in range(self.num_steps):
+                if stop():
+                    return None
+                self._train(self._batch_size(step))
+                if self.device.type == "cuda" and step % _STEPS_AHEAD == 0:
+                    torch.cuda.synchronize(self.device)
+            self.epoch += 1
+            return self._record(start, stop)
+
+    def state(self) -> dict[str, Tensor]:
+        """Copies of all tensors on the CPU, of which the first dimension is the run."""
+        return {k: v.detach().to("cpu", copy=True) for k, v in self.network.tensors.items()}
+
+    def _begin(self, epoch: int) -> None:
+        """Draws the epoch's order of images and every step's seeds; sets λ and learning rates."""
+        self.lam = [setting.lam(epoch) for setting in self.settings]
+        self.network.set_lam(self.lam)
+        streams = [stream(seed, "order", epoch) for seed in self.distinct_seeds]
+        self.order.copy_(orders(torch.tensor(streams, device=self.device), self.order.shape[1]))
+        self.seeds.copy_(self._seeds("training", epoch, *self.seeds.shape[:2]))
+        first, (run, *_) = (epoch - 1) * self.num_steps, self.runs
+        steps = torch.arange(first, first + self.num_steps, dtype=torch.float64)
+        self.rates.copy_(run.learning_rate * (1 - run.learning_rate_decay) ** steps)
+        etas = torch.tensor([s.eta for s in self.settings if s.eta], dtype=torch.float64)
+        self.deviations.copy_((etas / (1 + steps[:, None]) ** GRADIENT_NOISE_DECAY).sqrt())
+        self.step.zero_()
+
+    def _seeds(self, use: str, epoch: int, num_steps: int, num_draws: int) -> Tensor:
+        """Seeds of step × draw × run."""
+        streams = [stream(run.seed, use, epoch) for run in self.runs]
+        steps, draws = (torch.arange(num, device=self.device) for num in (num_steps, num_draws))
+        return words(
+            torch.tensor(streams, device=self.device), steps[:, None, None], draws[:, None]
+        )
+
+    def _batch_size(self, step: int) -> int:
+        return min(self.batch_size, self.order.shape[1] - step * self.batch_size)
+
+    def _train(self, batch_size: int) -> None:
+        if self.device.type != "cuda":
+            self._train_eagerly(batch_size)
+            return
+        if batch_size not in self._graphs:
+            self._capture(batch_size)
+        self._graphs[batch_size].replay()
+
+    def _train_eagerly(self, batch_size: int) -> None:
+        """One step of every run: a deterministic function of the tensors that it reads."""
+        x_train, y_train, *_ = self.data
+        batch = torch.arange(batch_size, device=self.device) + self.step * self.batch_size
+        picked = self.order.index_select(1, batch).index_select(0, self.which_order)
+        seeds = self.seeds.index_select(0, self.step).squeeze(0)
+        images = _scaled(x_train[picked], self.dtype).transpose(1, 2)
+        logits = self.network(images, seeds[: self.network.num_draws], training=True)
+        losses = F.cross_entropy(logits, y_train[picked], reduction="none").mean(1)
+        grads = torch.autograd.grad(losses.sum(), self.parameters)
+        if len(self.noisy):
+            deviation = self.deviations.index_select(0, self.step).squeeze(0)
+            noise_seeds = seeds[self.network.num_draws :].index_select(1, self.noisy)
+            for grad, seed in zip(grads, noise_seeds, strict=True):
+                grad.index_add_(0, self.noisy, _noise(grad, seed, deviation))
+        for parameter, grad in zip(self.parameters, grads, strict=True):
+            parameter.grad = grad
+        self.rate.copy_(self.rates.index_select(0, self.step).squeeze(0))
+        self.optimizer.step()
+        self.step += 1
+
+    def _capture(self, batch_size: int) -> None:
+        """Records a step as a CUDA graph; what trying it out changes is put back."""
+        changed = [*self.network.tensors.values(), self.step]
+        kept = [tensor.detach().clone() for tensor in changed]
+        stream = torch.cuda.Stream(self.device)
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
+            for _ in range(2):  # libraries choose their kernels, Triton compiles
+                self.step.zero_()  # after the last step there is none
+                self._train_eagerly(batch_size)
+        torch.cuda.current_stream(self.device).wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._train_eagerly(batch_size)
+        with torch.no_grad():
+            for tensor, value in zip(changed, kept, strict=True):
+                tensor.copy_(value)
+        self._graphs[batch_size] = graph
+
+    # --- evaluation -------------------------------------------------------------------------------
+
+    def _record(self, start: float, stop: Callable[[], bool]) -> list[Epoch] | None:
+        x_train, y_train, x_test, y_test = self.data
+        self._set_means()
+        has_noise = any(segment.kind == "q" for segment in self.network.segments)
+        modes = MODES if has_noise else MODES[:1]
+        results = []
+        for images, labels, mode in [
+            (x_train, y_train, "sample"),
+            *((x_test, y_test, mode) for mode in modes),
+        ]:
+            totals = self._evaluate(images, labels, mode, stop)
+            if totals is None:
+                return None
+            results.append(totals)
+        (train_loss, _), *tests = torch.stack(results).tolist()
+        if not has_noise:
+            tests *= len(MODES)
+        seconds = (time.perf_counter() - start) / len(self.runs)
+        return [
+            self._epoch(i, train_loss[i], [(loss[i], right[i]) for loss, right in tests], seconds)
+            for i in range(len(self.runs))
+        ]
+
+    def _epoch(
+        self, i: int, train_loss: float, tests: list[tuple[float, float]], seconds: float
+    ) -> Epoch:
+        (loss, right), (loss_limit, right_limit), (loss_mean, right_mean) = tests
+        sums = torch.tensor([train_loss, loss])
+        return Epoch(
+            run=self.runs[i].id,
+            epoch=self.epoch,
+            lam=self.lam[i],
+            train_loss=train_loss,
+            test_loss=loss,
+            test_accuracy=right,
+            test_loss_limit=loss_limit,
+            test_accuracy_limit=right_limit,
+            test_loss_mean=loss_mean,
+            test_accuracy_mean=right_mean,
+            diverged=not bool(sums.isfinite().all()),
+            seconds=seconds,
+        )
+
+    def _set_means(self) -> None:
+        for segment in self.network.segments:
+            if segment.kind == "q":
+                settings = self.settings[segment.start : segment.stop]
+                now = {(segment.activation.name, setting.lam(self.epoch)) for setting in settings}
+                if not now <= self.means.known.keys():
+                    ahead = _MEANS_AHEAD if self.device.type == "cuda" else 1
+                    epochs = range(self.epoch, self.epoch + ahead)
+                    lams = (setting.lam(epoch) for setting in settings for epoch in epochs)
+                    self.means.add(segment.activation, lams)
+        self.network.set_means(self.means, self.lam)
+
+    @torch.no_grad()
+    def _evaluate(
+        self, images: Tensor, labels: Tensor, mode: str, stop: Callable[[], bool]
+    ) -> Tensor | None:
+        """Mean loss and accuracy of every run over a whole set, 2 × run."""
+        totals = torch.zeros(2, len(self.runs), dtype=torch.float64, device=self.device)
+        chunks = list(zip(images.split(self.chunk), labels.split(self.chunk), strict=True))
+        seeds = self._seeds("evaluation", self.epoch, len(chunks), self.network.num_draws)
+        for (x, y), seed in zip(chunks, seeds, strict=True):
+            if stop():
+                return None
+            shared = _scaled(x, self.dtype).transpose(0, 1)
+            x = shared.expand(len(self.runs), *shared.shape)
+            logits = self.network(x, seed, training=False, mode=mode)
+            targets = y.expand(len(self.runs), -1)
+            losses = F.cross_entropy(logits, targets, reduction="none")
+            totals[0] += losses.sum(1, dtype=torch.float64)
+            totals[1] += (logits.argmax(1) == targets).sum(1)
+        return totals / len(images)
+
+
+def _initial_state(runs: Sequence[Run], shape: Sequence[int]) -> dict[str, Tensor]:
+    own = {
+        seed: initial_state(runs[0].network, shape, stream(seed, "weights"))
+        for seed in {run.seed for run in runs}
+    }
+    return {k: torch.stack([own[run.seed][k] for run in runs]) for k in own[runs[0].seed]}
+
+
+def _scaled(images: Tensor, dtype: torch.dtype) -> Tensor:
+    return images.to(dtype).div_(255)
+
+
+def _noise(grad: Tensor, seed: Tensor, deviation: Tensor) -> Tensor:
+    """Normal noise for some runs: with φ = 0 and λ its deviation, δ is just that."""
+    zero, shape = torch.zeros_like(deviation[:1]), (len(seed), *grad.shape[1:])
+    return seeded_delta(shape, seed, deviation, zero, grad[0].numel(), dtype=grad.dtype)
+
+
+@contextlib.contextmanager
+def computing(precision: str, device: torch.device) -> Iterator[None]:
+    """Sets how products are rounded, and puts it back."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    is_tf32 = precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = is_tf32
+    try:
+        with torch.autocast(device.type, torch.bfloat16, precision == "bf16", cache_enabled=False):
+            yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before

@@ -1,0 +1,181 @@
+"""Batch normalisation and max-pooling of a pack of runs on CUDA, with few readings of memory."""
+# mypy: disable-error-code="no-untyped-def, import-untyped, assignment"
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_POOL_SIZE = 1024
+
+
+@triton.jit
+def _normalise(
+    x_ptr, out_ptr, weight_ptr, bias_ptr, running_mean_ptr, running_var_ptr, mean_ptr, scale_ptr,
+    num_rows, length, momentum, eps, BLOCK_R: tl.constexpr, BLOCK_L: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+    column = tl.arange(0, BLOCK_L)
+    is_row = row < num_rows
+    begin = row.to(tl.int64) * length
+    # Moments about the first element, which is near the mean: squares of x itself would cancel.
+    origin = tl.load(x_ptr + begin, is_row, 0.0).to(tl.float32)
+    first = tl.zeros((BLOCK_R, BLOCK_L), tl.float32)
+    second = tl.zeros((BLOCK_R, BLOCK_L), tl.float32)
+    for start in range(0, length, BLOCK_L):
+        at = start + column[None, :]
+        inside = is_row[:, None] & (at < length)
+        x = tl.load(x_ptr + begin[:, None] + at, inside, 0.0).to(tl.float32)
+        x = tl.where(inside, x - origin[:, None], 0.0)
+        first += x
+        second += x * x
+    shift = tl.sum(first, 1) / length
+    variance = tl.maximum(tl.sum(second, 1) / length - shift * shift, 0.0)
+    mean, scale = origin + shift, 1 / tl.sqrt(variance + eps)
+    tl.store(mean_ptr + row, mean, is_row)
+    tl.store(scale_ptr + row, scale, is_row)
+    running_mean = tl.load(running_mean_ptr + row, is_row)
+    running_var = tl.load(running_var_ptr + row, is_row)
+    unbiased = variance * (length / (length - 1))
+    tl.store(running_mean_ptr + row, running_mean + momentum * (mean - running_mean), is_row)
+    tl.store(running_var_ptr + row, running_var + momentum * (unbiased - running_var), is_row)
+    scale *= tl.load(weight_ptr + row, is_row, 0.0)
+    bias = tl.load(bias_ptr + row, is_row, 0.0)
+    for start in range(0, length, BLOCK_L):
+        at = start + column[None, :]
+        inside = is_row[:, None] & (at < length)
+        x = tl.load(x_ptr + begin[:, None] + at, inside, 0.0).to(tl.float32)
+        out = (x - mean[:, None]) * scale[:, None] + bias[:, None]
+        tl.store(out_ptr + begin[:, None] + at, out.to(out_ptr.dtype.element_ty), inside)
+
+
+@triton.jit
+def _normalise_backward(
+    grad_ptr, x_ptr, out_ptr, weight_ptr, mean_ptr, scale_ptr, grad_weight_ptr, grad_bias_ptr,
+    num_rows, length, BLOCK_R: tl.constexpr, BLOCK_L: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+    column = tl.arange(0, BLOCK_L)
+    is_row = row < num_rows
+    begin = row.to(tl.int64) * length
+    mean, scale = tl.load(mean_ptr + row, is_row, 0.0), tl.load(scale_ptr + row, is_row, 0.0)
+    plain = tl.zeros((BLOCK_R, BLOCK_L), tl.float32)
+    scaled = tl.zeros((BLOCK_R, BLOCK_L), tl.float32)
+    for start in range(0, length, BLOCK_L):
+        at = start + column[None, :]
+        inside = is_row[:, None] & (at < length)
+        x = tl.load(x_ptr + begin[:, None] + at, inside, 0.0).to(tl.float32)
+        grad = tl.load(grad_ptr + begin[:, None] + at, inside, 0.0).to(tl.float32)
+        plain += grad
+        scaled += grad * (x - mean[:, None])
+    grad_bias, grad_weight = tl.sum(plain, 1), tl.sum(scaled, 1) * scale
+    tl.store(grad_bias_ptr + row, grad_bias, is_row)
+    tl.store(grad_weight_ptr + row, grad_weight, is_row)
+    factor = tl.load(weight_ptr + row, is_row, 0.0) * scale
+    offset, slope = grad_bias / length, grad_weight * scale / length
+    for start in range(0, length, BLOCK_L):
+        at = start + column[None, :]
+        inside = is_row[:, None] & (at < length)
+        x = tl.load(x_ptr + begin[:, None] + at, inside, 0.0).to(tl.float32)
+        grad = tl.load(grad_ptr + begin[:, None] + at, inside, 0.0).to(tl.float32)
+        out = factor[:, None] * (grad - offset[:, None] - slope[:, None] * (x - mean[:, None]))
+        tl.store(out_ptr + begin[:, None] + at, out.to(out_ptr.dtype.element_ty), inside)
+
+
+@triton.jit
+def _larger(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _pool(x_ptr, out_ptr, num, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SIZE: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
+    inside = at < num
+    column, row = at % (WIDTH // 2), at // (WIDTH // 2) % (HEIGHT // 2)
+    plane = at // (WIDTH // 2 * (HEIGHT // 2))
+    x_ptr += plane * (HEIGHT * WIDTH) + 2 * row * WIDTH + 2 * column
+    upper = _larger(tl.load(x_ptr, inside), tl.load(x_ptr + 1, inside))
+    lower = _larger(tl.load(x_ptr + WIDTH, inside), tl.load(x_ptr + WIDTH + 1, inside))
+    tl.store(out_ptr + at, _larger(upper, lower), inside)
+
+
+@triton.jit
+def _pool_backward(
+    grad_ptr, x_ptr, out_ptr, num, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SIZE: tl.constexpr
+):
+    """The gradient goes to the first of the largest."""
+    at = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
+    inside = at < num
+    column, row = at % (WIDTH // 2), at // (WIDTH // 2) % (HEIGHT // 2)
+    plane = at // (WIDTH // 2 * (HEIGHT // 2))
+    window = plane * (HEIGHT * WIDTH) + 2 * row * WIDTH + 2 * column
+    x_ptr += window
+    out_ptr += window
+    grad = tl.load(grad_ptr + at, inside)
+    a, b = tl.load(x_ptr, inside), tl.load(x_ptr + 1, inside)
+    c, d = tl.load(x_ptr + WIDTH, inside), tl.load(x_ptr + WIDTH + 1, inside)
+    is_a = (a >= b) & (a >= c) & (a >= d)
+    is_b = (b >= c) & (b >= d) & ~is_a
+    is_c = (c >= d) & ~is_a & ~is_b
+    tl.store(out_ptr, tl.where(is_a, grad, 0.0), inside)
+    tl.store(out_ptr + 1, tl.where(is_b, grad, 0.0), inside)
+    tl.store(out_ptr + WIDTH, tl.where(is_c, grad, 0.0), inside)
+    tl.store(out_ptr + WIDTH + 1, tl.where(is_a | is_b | is_c, 0.0, grad), inside)
+
+
+def _blocks(length: int) -> tuple[int, int]:
+    """Rows and columns of a block."""
+    columns = min(4096, triton.next_power_of_2(length))
+    return max(1, 1024 // columns), columns
+
+
+def normalise(
+    x: Tensor, weight: Tensor, bias: Tensor, running: tuple[Tensor, Tensor],
+    momentum: float, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Of x, rows × length: normalised rows, their means, and one over their deviations."""
+    num_rows, length = x.shape
+    out = torch.empty_like(x)
+    mean, scale = (torch.empty(num_rows, dtype=torch.float32, device=x.device) for _ in range(2))
+    block_r, block_l = _blocks(length)
+    _normalise[(triton.cdiv(num_rows, block_r),)](
+        x, out, weight, bias, *running, mean, scale, num_rows, length, momentum, eps,
+        BLOCK_R=block_r, BLOCK_L=block_l, num_warps=4 if block_r > 1 else 8,
+    )  # fmt: skip
+    return out, mean, scale
+
+
+def normalise_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, mean: Tensor, scale: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of x, weight and bias."""
+    num_rows, length = x.shape
+    out, grad_weight, grad_bias = (
+        torch.empty_like(x),
+        torch.empty_like(mean),
+        torch.empty_like(mean),
+    )
+    block_r, block_l = _blocks(length)
+    _normalise_backward[(triton.cdiv(num_rows, block_r),)](
+        grad, x, out, weight, mean, scale, grad_weight, grad_bias, num_rows, length,
+        BLOCK_R=block_r, BLOCK_L=block_l, num_warps=4 if block_r > 1 else 8,
+    )  # fmt: skip
+    return out, grad_weight, grad_bias
+
+
+def pool(x: Tensor) -> Tensor:
+    """The largest of 2 × 2 in the last two dimensions."""
+    *planes, height, width = x.shape
+    out = torch.empty(*planes, height // 2, width // 2, dtype=x.dtype, device=x.device)
+    grid = (triton.cdiv(out.numel(), _POOL_SIZE),)
+    _pool[grid](x, out, out.numel(), HEIGHT=height, WIDTH=width, SIZE=_POOL_SIZE)
+    return out
+
+
+def pool_backward(grad: Tensor, x: Tensor) -> Tensor:
+    height, width = x.shape[-2:]
+    is_covered = height % 2 == 0 == width % 2
+    out = torch.empty_like(x) if is_covered else torch.zeros_like(x)
+    grid = (triton.cdiv(grad.numel(), _POOL_SIZE),)
+    _pool_backward[grid](grad, x, out, grad.numel(), HEIGHT=height, WIDTH=width, SIZE=_POOL_SIZE)
+    return out

@@ -1,0 +1,123 @@
+"""Streams of seeds, and the packed network against ordinary modules."""
+
+import pytest
+import torch
+
+from qneurons import q_activation
+from qneurons.activations import resolve
+from qneurons.study import networks
+from qneurons.study.packing import PackedNetwork, drop, orders, segments, stream, words
+from qneurons.study.runs import Run
+
+
+def run(setting="base", seed=0, network="mnist-mlp", activation="elu", dropout=False):
+    return Run("digits", network, dropout, activation, setting, seed, 64, 0.05)
+
+
+def packed(runs, shape):
+    states = [networks.initial_state(r.network, shape, r.seed) for r in runs]
+    tensors = {k: torch.stack([s[k] for s in states]).double() for k in states[0]}
+    return PackedNetwork(runs, shape, tensors)
+
+
+class TestStreams:
+    def test_a_use_of_its_own_for_every_name(self):
+        uses = [(0, "order", 1), (0, "order", 2), (1, "order", 1), (0, "weights"), (11,), (1, 1)]
+        assert len({stream(*use) for use in uses}) == len(uses)
+        assert all(0 <= stream(*use) < 2**63 for use in uses)
+
+    def test_the_same_for_good(self):
+        assert stream(0, "order", 1) == 125578804223736978
+
+    def test_words_are_spread_over_63_bits(self):
+        drawn = words(torch.tensor([[1], [2]]), torch.arange(4096))
+        assert drawn.unique().numel() == drawn.numel()
+        assert drawn.min() >= 0
+        bits = (drawn.flatten()[:, None] >> torch.arange(63)) & 1
+        assert ((bits.double().mean(0) - 0.5).abs() < 5 * 0.5 / 8192**0.5).all()
+
+    def test_every_counter_counts(self):
+        zero, one = torch.tensor(0), torch.tensor(1)
+        drawn = [words(one, *c) for c in [(zero, zero), (one, zero), (zero, one)]]
+        assert len({int(d) for d in drawn}) == 3
+
+    def test_orders_are_permutations(self):
+        order = orders(torch.tensor([1, 2]), 1000)
+        assert torch.equal(order.sort(1).values, torch.arange(1000).expand(2, -1))
+        assert not torch.equal(order[0], order[1])
+        assert torch.equal(order[:1], orders(torch.tensor([1]), 1000))
+
+
+class TestDropout:
+    def test_law(self):
+        x = torch.ones(2, 500, 400)
+        out = drop(x, 0.2, torch.tensor([5, 6]))
+        assert set(out.unique().tolist()) == {0.0, 1.25}
+        for kept in (out != 0).double().mean((1, 2)):
+            assert abs(kept - 0.8) < 5 * (0.16 / 200_000) ** 0.5
+        assert not torch.equal(out[0], out[1])
+
+    def test_a_run_drops_the_same_alone(self):
+        x = torch.randn(3, 6, 7)
+        seeds = torch.tensor([1, 2, 3])
+        assert torch.equal(drop(x, 0.1, seeds)[1:2], drop(x[1:2], 0.1, seeds[1:2]))
+
+    def test_gradient_is_the_mask(self):
+        x = torch.randn(1, 50, requires_grad=True)
+        out = drop(x, 0.5 - 1e-6, torch.tensor([1]))
+        out.sum().backward()
+        torch.testing.assert_close(x.grad * x, out)
+
+
+def test_segments_are_neighbours_alike():
+    settings = ["base", "n0.1", "limit", "c0.1", "a1"]
+    found = segments([run(s) for s in settings] + [run("a1", activation="tanh")])
+    assert [(s.activation.name, s.kind, s.start, s.stop) for s in found] == [
+        ("elu", "base", 0, 2),
+        ("elu", "limit", 2, 3),
+        ("elu", "q", 3, 5),
+        ("tanh", "q", 5, 6),
+    ]
+
+
+SHAPES = {"mnist-mlp": (1, 6, 6), "mnist-cnn": (1, 16, 16), "cifar-cnn": (3, 10, 10)}
+
+
+@pytest.mark.parametrize("network", networks.NETWORKS)
+@pytest.mark.parametrize("training", [False, True])
+def test_packed_networks_are_the_modules_side_by_side(network, training):
+    shape = SHAPES[network]
+    kinds = [("base", "elu"), ("base", "tanh"), ("limit", "tanh")]
+    runs = [run(k, seed, network, a) for seed, (k, a) in enumerate(kinds)]
+    net = packed(runs, shape)
+    x = torch.randn(3, shape[0], 4, *shape[1:], dtype=torch.float64)
+    before = {k: v.clone() for k, v in net.tensors.items()}
+    logits = net(x, torch.zeros(net.num_draws, 3, dtype=torch.int64), training=training)
+    for i, (kind, activation) in enumerate(kinds):
+        module = networks.build(network, shape, resolve(activation), kind).double().train(training)
+        module.load_state_dict({k: v[i] for k, v in before.items()}, strict=False)
+        torch.testing.assert_close(logits[i].T, module(x[i].transpose(0, 1)))
+        for name, value in module.state_dict().items():
+            if not name.endswith("tracked"):
+                torch.testing.assert_close(net.tensors[name][i], value)
+
+
+def test_modes():
+    net = packed([run("c0.5"), run("c0.5", 1)], (1, 4, 4))
+    net.set_lam([0.5, 0.5])
+    x = torch.randn(2, 3, 5, dtype=torch.float64)
+    seed = torch.tensor([3, 4])
+    sampled = net._activate(x, seed, "sample")
+    lam = torch.full((2, 1, 1), 0.5, dtype=torch.float64)
+    expected = q_activation(x, "elu", lam, 1e-3, seed=seed.view(2, 1, 1))
+    torch.testing.assert_close(sampled, expected)
+    expected = q_activation(x, "elu", training=False)
+    torch.testing.assert_close(net._activate(x, seed, "limit"), expected)
+
+
+def test_parameters_are_what_is_trained():
+    net = packed([run()], (1, 4, 4))
+    names = [name for name, _ in net.parameters()]
+    assert "1.weight" in names
+    assert "3.bias" in names
+    assert not any("running" in name for name in names)
