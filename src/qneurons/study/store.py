@@ -1,0 +1,285 @@
+"""The store: everything recorded of a study, in one folder that survives crashes and company."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+import qneurons as qn
+from qneurons.study import StudyError, checkpoints, header, locks
+from qneurons.study.durable import explained
+from qneurons.study.journal import Journal
+from qneurons.study.locks import Claim
+from qneurons.study.records import RESULTS, Records, Row, Saved, same_results, to_epoch
+from qneurons.study.runs import Run
+from qneurons.study.table import frame
+from qneurons.study.training import Epoch
+
+if TYPE_CHECKING:
+    import polars
+
+
+class Store:
+    """A folder with ``store.json`` (the version of the format), ``journal.jsonl`` and its length,
+    ``checkpoints/`` and ``claims/``; ``header`` makes one.
+
+    The journal is the truth and only grows: see ``Journal`` for its lines, ``Records`` for what
+    they say. Processes on one machine, or on a shared folder with working ``flock``, may use one
+    store together; each claims the runs that it trains.
+    """
+
+    def __init__(self, folder: Path, *, readonly: bool) -> None:
+        self.folder = folder
+        self.readonly = readonly
+        self._journal = Journal(folder / "journal.jsonl")
+        self._checkpoints = folder / "checkpoints"
+        self._records = Records()
+        self._verified: set[str] = set()
+
+    @classmethod
+    def open(cls, folder: Path, *, create: bool = False, readonly: bool = False) -> "Store":
+        """Reads a store, and first makes one if ``create`` says so and there is none.
+
+        ``readonly`` writes nothing; it may read a store that others are writing.
+        """
+        store = cls(Path(folder), readonly=readonly)
+        with explained(f"store {folder}"):
+            if create and not readonly:
+                header.create(store.folder)
+            header.check(store.folder)
+            if not readonly:
+                with store._journal.locked():  # whether it can be written is known at once
+                    pass
+        store.refresh()
+        return store
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Reads what was recorded since, by other processes too."""
+        with explained(f"store {self.folder}"):
+            entries = self._journal.read()
+        for line, entry in entries:
+            try:
+                self._records.apply(line, entry)
+            except (ValueError, KeyError, TypeError, IndexError) as error:
+                raise StudyError(
+                    f"{self._journal.path}, line {line}, is not understood ({error!r}): it was "
+                    f"written by another qneurons than {qn.__version__}; use that one"
+                ) from error
+
+    def runs(self) -> dict[str, Run]:
+        return dict(self._records.runs)
+
+    def epochs(self, run_id: str) -> list[Epoch]:
+        """What was recorded of a run; losses that were not finite are NaN."""
+        return [to_epoch(run_id, row) for row in self._records.rows.get(run_id, ())]
+
+    def progress(self) -> dict[str, int]:
+        """The last epoch recorded of every run."""
+        return {id: len(rows) for id, rows in self._records.rows.items()}
+
+    def diverged(self) -> set[str]:
+        return self._records.diverged()
+
+    def origin(self, run_id: str) -> dict[str, Any] | None:
+        """The provenance under which a run was last recorded."""
+        rows = self._records.rows.get(run_id)
+        return dict(self._records.provenance[rows[-1][-1]]) if rows else None
+
+    def resumable(self) -> dict[str, int]:
+        """For every run the epoch after which it can go on; 0 where no checkpoint is left."""
+        return {id: self._resumable(id) for id in self._records.rows}
+
+    def _resumable(self, run_id: str) -> int:
+        return self._records.saved[run_id].epoch if self._has_checkpoint(run_id) else 0
+
+    def checkpoint(self, run_id: str) -> tuple[int, dict[str, Tensor]] | None:
+        """The tensors of a run and the epoch after which; None if they were not kept or are gone.
+
+        A file that was changed is a ``StudyError``. Once it is deleted, its runs can be trained
+        anew from their beginning; what they commit replaces what was recorded if it differs.
+        """
+        if not self._has_checkpoint(run_id):
+            return None
+        saved = self._records.saved[run_id]
+        state = self._load(saved)
+        return saved.epoch, {name: values[saved.index].clone() for name, values in state.items()}
+
+    def _has_checkpoint(self, run_id: str) -> bool:
+        saved = self._records.saved.get(run_id)
+        return saved is not None and (self._checkpoints / saved.file).exists()
+
+    def _load(self, saved: Saved) -> dict[str, Tensor]:
+        path = self._checkpoints / saved.file
+        with explained(f"store {self.folder}"):
+            if saved.file not in self._verified:  # once: it holds all the runs of a pack
+                checkpoints.verify(path, saved.sha256)
+                self._verified.add(saved.file)
+            return checkpoints.load(path)
+
+    def frame(self) -> "polars.DataFrame":
+        """Tidy rows, one for each epoch of each run; losses that were not finite are null."""
+        return frame(self._records)
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Inside nobody else writes, and everything that others wrote is known."""
+        with explained(f"store {self.folder}"), self._journal.locked():
+            self.refresh()
+            yield
+
+    def claim(self, run_ids: Sequence[str]) -> Claim:
+        """Takes those of the runs that no living process has, and refreshes."""
+        self._refuse_readonly()
+        with self._writing():
+            return locks.claim(self.folder / "claims", run_ids)
+
+    def begin(self, provenance: dict[str, Any]) -> str:
+        """Records where the numbers to come are from, and returns the id for ``commit``."""
+        self._refuse_readonly()
+        content = json.dumps(provenance, sort_keys=True, allow_nan=False)
+        id = hashlib.sha256(content.encode()).hexdigest()[:16]
+        with self._writing():
+            self._sweep()
+            if id not in self._records.provenance:
+                self._journal.append([{"kind": "provenance", "id": id, "content": provenance}])
+                self.refresh()
+        return id
+
+    def commit(
+        self,
+        runs: Sequence[Run],
+        epochs: Sequence[Epoch],
+        *,
+        provenance: str,
+        state: dict[str, Tensor] | None,
+        epoch: int,
+    ) -> None:
+        """Saves epochs of runs and the runs' state after ``epoch``: all of it, or an error.
+
+        When it returns, everything is on the disk. Without ``state`` the runs cannot go on later,
+        only begin anew. A diverged run has ended: later epochs of it are left out.
+        """
+        resumable = {run.id: self._resumable(run.id) for run in runs}
+        rows = self._records.new_rows(runs, epochs, provenance, epoch=epoch, resumable=resumable)
+        self._save(runs, rows, state, epoch)
+
+    def _save(
+        self,
+        runs: Sequence[Run],
+        rows: Mapping[str, Sequence[Row]],
+        state: dict[str, Tensor] | None,
+        epoch: int,
+    ) -> None:
+        self._refuse_readonly()
+        if any(len(values) != len(runs) for values in (state or {}).values()):
+            raise ValueError(f"every tensor of a state must begin with its {len(runs)} runs")
+        known = {run.id: self._records.lines.get(run.id) for run in runs}
+        with explained(f"store {self.folder}"), ExitStack() as stack:
+            saved = None
+            if state is not None:  # before the lock: it may be large
+                file, sha256 = stack.enter_context(checkpoints.saving(self._checkpoints, state))
+                saved = {"file": file, "sha256": sha256, "epoch": epoch}
+            stack.enter_context(self._writing())
+            for run in runs:
+                if self._records.lines.get(run.id) != known[run.id]:
+                    raise StudyError(
+                        f"store {self.folder}: another process recorded run {run.id} meanwhile; "
+                        "nothing recorded is lost, run the same command again"
+                    )
+            self._journal.append([self._records.commit_entry(runs, rows, saved)])
+            self.refresh()
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Deletes the checkpoints that no run needs any more, and what killed processes left."""
+        ended = self.diverged()
+        needed = {saved.file for id, saved in self._records.saved.items() if id not in ended}
+        checkpoints.sweep(self._checkpoints, needed)
+
+    def _refuse_readonly(self) -> None:
+        if self.readonly:
+            raise StudyError(f"store {self.folder} was opened for reading only")
+
+
+# --- merging --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Merged:
+    """What a merge did: runs in the store now, epochs that it added, and that it had already."""
+
+    runs: int
+    epochs_added: int
+    epochs_equal: int
+
+
+def merge(sources: Sequence[Path], into: Path) -> Merged:
+    """Joins stores into one, old or new: of each run the longest record, with its checkpoint.
+
+    Records of one run must agree in the epochs that they share, except for seconds and
+    provenance; that is looked at before anything is written. Merging again changes nothing.
+    """
+    stores = [Store.open(source, readonly=True) for source in sources]
+    targets = [Store.open(into)] if (into / "store.json").exists() else []
+    best: dict[str, Store] = {}
+    equal = 0
+    for store in (*targets, *stores):
+        for id, rows in store._records.rows.items():
+            if id not in best:
+                best[id] = store
+                continue
+            other = best[id]
+            equal += _count_equal(id, other, store)
+            reached = len(other._records.rows[id]), other._resumable(id)
+            if (len(rows), store._resumable(id)) > reached:
+                best[id] = store
+    added = 0
+    target = targets[0] if targets else Store.open(into, create=True)
+    for store in stores:
+        groups: dict[str, list[str]] = {}  # by checkpoint, so that packs stay together
+        for id in store._records.rows:
+            if best[id] is store:
+                file = store._records.saved[id].file if store._has_checkpoint(id) else ""
+                groups.setdefault(file, []).append(id)
+        for ids in groups.values():
+            added += _copy(ids, store, target)
+    return Merged(len(target._records.rows), added, equal)
+
+
+def _count_equal(id: str, one: Store, other: Store) -> int:
+    pairs = list(zip(one._records.rows[id], other._records.rows[id], strict=False))
+    for epoch, (a, b) in enumerate(pairs, 1):
+        if same_results(a, b):
+            continue
+        for name, x, y in zip(RESULTS, a, b, strict=False):
+            if x != y:
+                raise StudyError(
+                    f"stores {one.folder} and {other.folder} disagree on run {id} "
+                    f"({one._records.runs[id]}), epoch {epoch}: {name} is {x} and {y}; nothing "
+                    "was merged, leave one of the two out"
+                )
+    return len(pairs)
+
+
+def _copy(ids: Sequence[str], source: Store, target: Store) -> int:
+    """Copies what the target lacks of runs that lie in one checkpoint, or in none."""
+    there = target._records.rows
+    rows = {id: source._records.rows[id][len(there.get(id, ())) :] for id in ids}
+    for provenance in {row[-1] for new in rows.values() for row in new}:
+        target.begin(source._records.provenance[provenance])
+    state, epoch = None, 0
+    if source._has_checkpoint(ids[0]):
+        saved = [source._records.saved[id] for id in ids]
+        places, epoch = [each.index for each in saved], saved[0].epoch
+        state = {name: values[places] for name, values in source._load(saved[0]).items()}
+    target._save([source._records.runs[id] for id in ids], rows, state, epoch)
+    return sum(map(len, rows.values()))
