@@ -1,6 +1,7 @@
 """The house itself: which way imports point, what they pull in, what is exported."""
 
 import ast
+import graphlib
 import re
 import subprocess
 import sys
@@ -31,23 +32,28 @@ ROOMS = [
     "__init__",
     "provenance",
     "bench",
+    "study",
+    "report",
     "cli",
     "__main__",
 ]
 
 
-def imported_rooms(path: Path) -> set[str]:
-    rooms = set()
+def imported_names(path: Path) -> set[str]:
+    """What a file imports; of ``from a import b`` both a and a.b, which may be a module."""
+    names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path.name} has a relative import"
-            names = [f"{node.module}.{alias.name}" for alias in node.names] + [node.module]
+            names |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
         elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        else:
-            continue
-        rooms |= {match[1] for name in names if (match := re.match(r"qneurons\.(\w+)", name))}
-    return rooms & set(ROOMS)
+            names |= {alias.name for alias in node.names}
+    return names
+
+
+def imported_rooms(path: Path) -> set[str]:
+    matches = (re.match(r"qneurons\.(\w+)", name) for name in imported_names(path))
+    return {match[1] for match in matches if match} & set(ROOMS)
 
 
 def files(room: str) -> list[Path]:
@@ -64,6 +70,14 @@ def test_imports_point_one_way(room):
     for path in files(room):
         own = {room} if path.parent.name == room else set()
         assert imported_rooms(path) <= allowed | own, path
+
+
+@pytest.mark.parametrize("room", ["study", "report", "cli"])
+def test_inside_a_room_imports_point_one_way_too(room):
+    paths = {f"qneurons.{room}.{path.stem}": path for path in files(room)}
+    del paths[f"qneurons.{room}.__init__"]
+    graph = {name: imported_names(path) & set(paths) for name, path in paths.items()}
+    graphlib.TopologicalSorter(graph).prepare()  # raises where there is a circle
 
 
 def test_every_file_has_its_test_file():

@@ -1,8 +1,6 @@
-"""The command line: what it accepts, prints and answers."""
+"""``qneurons bench``: what it accepts, prints and answers."""
 
 import csv
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -132,33 +130,3 @@ def test_a_file_with_other_columns_is_refused_before_measuring(tmp_path, jobs):
     assert result.exit_code == 2
     assert "has other columns" in result.output
     assert not jobs
-
-
-def test_info_names_versions_devices_and_backends():
-    result = invoke("info")
-    assert result.exit_code == 0, result.output
-    cuda = "cuda is served by" if torch.cuda.is_available() else "no device"
-    for text in (qn.__version__, torch.__version__, "threads", "cpu is served by", cuda):
-        assert text in result.output
-
-
-def test_the_module_runs_as_a_program():
-    command = [sys.executable, "-m", "qneurons", "--help"]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "Usage: qneurons" in result.stdout
-    assert "bench" in result.stdout
-
-
-@pytest.mark.parametrize("missing", ["typer", "rich"])
-def test_without_its_extra_the_command_names_the_remedy(missing):
-    script = f"""
-import sys
-sys.modules[{missing!r}] = None
-from qneurons.cli import main
-"""
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert result.returncode == 1
-    assert result.stderr.strip() == (
-        f"the qneurons command needs {missing}, which is not installed: "
-        "pip install 'qneurons[study]'"
-    )

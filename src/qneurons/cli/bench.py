@@ -1,4 +1,4 @@
-"""The command line: parses, calls and prints."""
+"""``qneurons bench``: measures q-activations on this machine."""
 
 import re
 import shlex
@@ -8,56 +8,15 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
+import typer
+from rich.table import Table
 
 from qneurons import bench as benchmark
 from qneurons.activations import resolve, rows
-from qneurons.provenance import device_name, provenance, versions
-
-try:
-    import typer
-    from rich.console import Console
-    from rich.table import Table
-except ModuleNotFoundError as missing:
-    raise SystemExit(
-        f"the qneurons command needs {str(missing.name).partition('.')[0]}, which is not "
-        "installed: pip install 'qneurons[study]'"
-    ) from None
-
-app = typer.Typer(
-    help="q-activations: stochastic activations built on Jackson's q-derivative.",
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+from qneurons.cli.terminal import console
+from qneurons.provenance import provenance
 
 
-def main() -> None:
-    app(prog_name="qneurons")
-
-
-@app.command()
-def info() -> None:
-    """Print versions, devices, and which backend serves which device."""
-    from qneurons import kernels
-
-    console = _console()
-    for name, version in versions().items():
-        console.print(f"{name:9} {version or 'not installed'}")
-    cpu = device_name(torch.device("cpu"))
-    console.print(f"{'cpu':9} {cpu}, {torch.get_num_threads()} threads")
-    for index in range(torch.cuda.device_count()):
-        name = f"cuda:{index}"
-        console.print(f"{name:9} {device_name(torch.device(name))}")
-    if not torch.cuda.is_available():
-        console.print(f"{'cuda':9} no device")
-    for device, backend, detail in kernels.status():
-        if device == "cuda" and not torch.cuda.is_available():
-            continue
-        console.print(f"{device} is served by {backend}" + (f": {detail}" if detail else ""))
-
-
-@app.command()
 def bench(
     activations: Annotated[
         list[str] | None,
@@ -138,10 +97,10 @@ def bench(
         new = benchmark.run(job, place, seconds=seconds)
         store.append(new, origin)  # at once: a run that is stopped keeps what it has measured
         measured += new
-    console = _console()
-    console.print(_table(measured))
-    console.print(", ".join(f"{key} {value}" for key, value in origin.items() if key != "command"))
-    console.print(f"{len(measured)} rows appended to {store.path}")
+    screen = console()
+    screen.print(_table(measured))
+    screen.print(", ".join(f"{key} {value}" for key, value in origin.items() if key != "command"))
+    screen.print(f"{len(measured)} rows appended to {store.path}")
     failed = [row for row in measured if row.get("error")]
     for row in failed:
         where = [row[key] for key in ("activation", "dtype", "variant", "pass") if key in row]
@@ -191,13 +150,6 @@ def _kept(row_of: dict[str, benchmark.Row]) -> str:
         return ""
     kept, elements = row["bytes_kept"], row["elements"]
     return f"{kept / elements:.3g} B/element" if kept >= elements else f"{kept} B"
-
-
-def _console() -> Console:
-    console = Console(highlight=False, soft_wrap=True)
-    if not console.is_terminal:
-        console.width = 200  # in a file a table must not be folded to the width of no terminal
-    return console
 
 
 # --- what arguments may be ------------------------------------------------------------------------

@@ -1,0 +1,83 @@
+"""Shows the progress of a study: live on a terminal, else as lines."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+from rich.progress import Progress as Bar
+
+from qneurons.study.progress import Event, Notice, Progress
+from qneurons.study.spec import Run
+
+LINE_S = 5.0  # at least, between two lines
+
+
+@contextlib.contextmanager
+def display(screen: Console) -> Iterator[Callable[[Event], None]]:
+    """Gives a function that shows events while the context lasts."""
+    if not screen.is_terminal:
+        yield Lines(screen)
+        return
+    columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[line]}"))
+    with Bar(*columns, console=screen) as bar:
+        task = bar.add_task("", line="", total=None)
+
+        def show(event: Event) -> None:
+            if isinstance(event, Notice):
+                bar.console.print(event.text)
+            else:
+                line = f"{summary(event)}\n{packed(event)}".rstrip()
+                bar.update(task, completed=event.epochs_done, total=event.epochs, line=line)
+
+        yield show
+
+
+class Lines:
+    """One line a notice, and one for progress now and then."""
+
+    def __init__(self, screen: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._screen, self._clock = screen, clock
+        self._due = clock() + LINE_S
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Notice):
+            self._screen.print(event.text)
+        elif self._clock() >= self._due:
+            self._due = self._clock() + LINE_S
+            self._screen.print(", ".join(filter(None, (summary(event), packed(event)))))
+
+
+def summary(event: Progress) -> str:
+    parts = [
+        f"{event.runs_done} of {event.runs} runs",
+        f"{event.epochs_done} of {event.epochs} epochs",
+    ]
+    if event.rate:
+        parts.append(f"{event.rate:.3g} epochs/s")
+    if event.seconds_left:
+        parts.append(f"{duration(event.seconds_left)} left")
+    return ", ".join(parts)
+
+
+def packed(event: Progress) -> str:
+    """What is trained just now."""
+    if not event.pack:
+        return ""
+    first = event.pack[0]
+    name = f"{first.network} on {first.dataset}{', dropout' if first.dropout else ''}"
+    activations = " ".join(_distinct(event.pack, "activation"))
+    return f"{len(event.pack)} of {name}, {activations}, epoch {event.pack_epoch}"
+
+
+def duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02} min"
+    return f"{minutes} min {seconds:02} s" if minutes else f"{seconds} s"
+
+
+def _distinct(runs: tuple[Run, ...], field: str) -> list[str]:
+    return list(dict.fromkeys(str(getattr(run, field)) for run in runs))

@@ -1,0 +1,49 @@
+"""``qneurons quickstart``: a small study from nothing to its page, with one command."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qneurons.cli.terminal import Debug, console, one_line_errors
+from qneurons.cli.training import train_here
+from qneurons.study.spec import load_study
+from qneurons.study.store import Store
+
+NEXT = """\
+What to try next:
+  qneurons study list                              the paper's studies
+  qneurons study show paper-mnist-mlp              what one of them trains
+  qneurons study run paper-mnist-mlp --seeds 0-2   train a part of it (it downloads MNIST)
+  qneurons figures                                 the law of q and the densities of q-neurons"""
+
+
+def quickstart(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where everything goes.")] = Path(
+        "qneurons-quickstart"
+    ),
+    device: Annotated[
+        str | None, typer.Option(help="cuda, cuda:1 or cpu; else cuda where there is one.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Train a small study in about a minute, without a download, and report it.
+
+    A second time it goes on where it was stopped, or shows what there is.
+    """
+    with one_line_errors(debug):
+        # At once, and not after the training, if they are not installed.
+        from qneurons.report import statistics, tables
+        from qneurons.report.page import write_report
+
+        study = load_study("quickstart")
+        store = out / "store"
+        screen = console()
+        screen.print(f"{study.title}: {len(study.runs)} runs of {study.epochs} epochs")
+        train_here(study, store, device=device)
+        frame = Store.open(store, readonly=True).frame()
+        screen.print(tables.to_rich(tables.accuracy_table(statistics.finals(frame))))
+        write_report(frame, out / "report", study=study)
+        screen.print(f"The page with figures and verdicts: {out / 'report' / 'report.html'}")
+        screen.print(f"Everything that was recorded: qneurons study export {store} rows.csv")
+        screen.print(NEXT)

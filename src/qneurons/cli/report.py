@@ -1,0 +1,62 @@
+"""``qneurons report`` and ``qneurons figures``: from a store to a page, and from nothing."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qneurons.cli.terminal import Debug, console, one_line_errors
+from qneurons.study.spec import load_study
+from qneurons.study.store import Store
+
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Where the files go.")]
+
+
+def report(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="The folder of a store.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where the files go; else 'report' beside the store."),
+    ] = None,
+    study: Annotated[
+        str | None,
+        typer.Option(metavar="NAME_OR_FILE", help="Report this study's runs, and what is missing."),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Write tables, figures and verdicts from a store as one page."""
+    with one_line_errors(debug):
+        chosen = load_study(study) if study else None
+        opened = Store.open(store, readonly=True)
+        from qneurons.report.page import write_report  # it needs what the store does not
+
+        folder = out or store.absolute().parent / "report"
+        files = write_report(opened.frame(), folder, study=chosen)
+        console().print(f"{len(files)} files in {folder}; read {folder / 'report.html'}")
+
+
+def figures(
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the files go.")] = Path(
+        "qneurons-figures"
+    ),
+    activation: Annotated[
+        list[str] | None,
+        typer.Option(help="A row of the second figure; may be repeated. Else the paper's."),
+    ] = None,
+    lam: Annotated[
+        list[float] | None,
+        typer.Option(help="A column of the second figure; may be repeated."),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Draw the law of q and the density of every q-neuron, exactly and without training."""
+    with one_line_errors(debug):
+        from qneurons.report.figures import write_figures
+
+        options: dict[str, list[str] | list[float]] = {}
+        if activation:
+            options["activations"] = activation
+        if lam:
+            options["lams"] = lam
+        for file in write_figures(out, **options):  # type: ignore[arg-type]
+            console().print(str(file))

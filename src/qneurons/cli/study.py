@@ -1,0 +1,212 @@
+"""``qneurons study``: lists, shows and runs studies, and what can be done with their stores."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from qneurons.cli.terminal import Debug, console, one_line_errors
+from qneurons.cli.training import train_here
+from qneurons.study import StudyError
+from qneurons.study.data import unknown
+from qneurons.study.spec import Run, load_study, select, study_names
+from qneurons.study.store import Store, merge
+from qneurons.study.training import PRECISIONS
+
+app = typer.Typer(
+    help="The paper's experiment and your own: grids of trainings that can be stopped at any time.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+FORMATS = ("parquet", "csv")
+
+Name = Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="As in the list, or a .toml.")]
+StoreFolder = Annotated[Path, typer.Argument(metavar="STORE", help="The folder of a store.")]
+Only = Annotated[
+    str | None,
+    typer.Option(help="The part with these values: 'network=mnist-mlp,setting=base|c0.1'."),
+]
+Seeds = Annotated[str | None, typer.Option(help="Instead of the study's own: 0-9 or 0,3,5-7.")]
+Epochs = Annotated[int | None, typer.Option(help="Instead of the study's own.")]
+
+
+@app.command("list")
+def list_(debug: Debug = False) -> None:
+    """List the studies that come with the package."""
+    with one_line_errors(debug):
+        table = Table("study", "runs", "epochs", "title")
+        for name in study_names():
+            study = load_study(name)
+            table.add_row(name, str(len(study.runs)), str(study.epochs), study.title)
+        console().print(table)
+
+
+@app.command()
+def show(
+    name: Name,
+    only: Only = None,
+    seeds: Seeds = None,
+    epochs: Epochs = None,
+    debug: Debug = False,
+) -> None:
+    """Show the grid of a study."""
+    with one_line_errors(debug):
+        study = select(load_study(name), only=only, seeds=seeds, epochs=epochs)
+        screen = console()
+        screen.print(f"{study.name}: {study.title}")
+        screen.print(f"{len(study.runs)} runs of {study.epochs} epochs")
+        groups: dict[tuple[object, ...], list[Run]] = {}
+        for run in study.runs:
+            protocol = run.batch_size, run.learning_rate, run.learning_rate_decay, run.phi
+            groups.setdefault((run.dataset, run.network, *protocol), []).append(run)
+        columns = ("dataset", "network", "dropout", "activation", "setting", "seed")
+        table = Table(*columns, "runs", "batch size", "learning rate", "decay", "φ")
+        for (*_, batch_size, rate, decay, phi), runs in groups.items():
+            values = [_values(getattr(run, column) for run in runs) for column in columns]
+            table.add_row(*values, str(len(runs)), *map(str, (batch_size, rate, decay, phi)))
+        screen.print(table)
+
+
+@app.command()
+def run(
+    name: Name,
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where the results go; else qneurons-NAME/store. Not done again: "
+            "what is there already.",
+        ),
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where datasets are, or are downloaded to.")
+    ] = None,
+    only: Only = None,
+    seeds: Seeds = None,
+    epochs: Epochs = None,
+    device: Annotated[
+        str | None, typer.Option(help="cuda, cuda:1 or cpu; else cuda where there is one.")
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(help=f"{', '.join(PRECISIONS)}; else tf32 on cuda and fp32 on the cpu."),
+    ] = None,
+    pack: Annotated[
+        int | None, typer.Option(min=1, help="How many runs train together; else what fits.")
+    ] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(min=0.0, help="In seconds; then everything is saved.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Train what is missing of a study.
+
+    Ctrl-C and --time-limit stop with everything saved; the same command goes on. Several processes
+    may run a study on one store.
+
+    Exit codes: 0 finished, 3 time limit, 130 Ctrl-C, 1 error, 2 wrong usage.
+    """
+    with one_line_errors(debug):
+        whole = load_study(name)
+        study = select(whole, only=only, seeds=seeds, epochs=epochs)
+        folder = store or Path(f"qneurons-{study.name}") / "store"
+        train_here(
+            study,
+            folder,
+            device=device,
+            precision=precision,
+            data_dir=data_dir,
+            pack=pack,
+            time_limit=time_limit,
+            keep_state=study.epochs < whole.epochs,  # the rest of the epochs may follow
+        )
+        screen = console()
+        screen.print(f"finished: {len(study.runs)} runs of {study.epochs} epochs in {folder}")
+        screen.print(f"next: qneurons report {folder}")
+
+
+@app.command()
+def status(store: StoreFolder, debug: Debug = False) -> None:
+    """Say what is done in a store."""
+    with one_line_errors(debug):
+        opened = Store.open(store, readonly=True)
+        runs, progress, diverged = opened.runs(), opened.progress(), opened.diverged()
+        groups: dict[tuple[str, str, bool], list[str]] = {}
+        for id, run in runs.items():
+            groups.setdefault((run.dataset, run.network, run.dropout), []).append(id)
+        table = Table("dataset", "network", "dropout", "runs", "epochs", "diverged", "trained on")
+        for (dataset, network, dropout), ids in sorted(groups.items()):
+            epochs = [progress.get(id, 0) for id in ids if id not in diverged] or [0]
+            origins = [opened.origin(id) for id in ids]
+            places = {
+                f"{o.get('device_type', '?')} in {o.get('precision', '?')}" for o in origins if o
+            }
+            table.add_row(
+                dataset,
+                network,
+                _text(dropout),
+                str(len(ids)),
+                str(min(epochs)) if len(set(epochs)) == 1 else f"{min(epochs)} to {max(epochs)}",
+                str(len(diverged.intersection(ids))),
+                ", ".join(sorted(places)),
+            )
+        screen = console()
+        screen.print(f"{store}: {len(runs)} runs, {sum(progress.values())} epochs")
+        if runs:
+            screen.print(table)
+
+
+@app.command("merge")
+def merge_(
+    sources: Annotated[list[Path], typer.Argument(metavar="STORE...", help="Folders of stores.")],
+    into: Annotated[Path, typer.Option(metavar="DIR", help="The store that gets everything.")],
+    debug: Debug = False,
+) -> None:
+    """Join stores, of several machines say; where they disagree is an error."""
+    with one_line_errors(debug):
+        merge(sources, into)
+        joined = Store.open(into, readonly=True)
+        epochs = sum(joined.progress().values())
+        console().print(f"{into}: {len(joined.runs())} runs, {epochs} epochs")
+
+
+@app.command()
+def export(
+    store: StoreFolder,
+    file: Annotated[Path, typer.Argument(help="What to write, rows.parquet or rows.csv, say.")],
+    format: Annotated[
+        str | None, typer.Option(help="parquet or csv; else by the ending of the file.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Write everything that is recorded as tidy rows, one for an epoch of a run."""
+    with one_line_errors(debug):
+        chosen = format or file.suffix.removeprefix(".").lower()
+        if chosen not in FORMATS and format is None:
+            raise StudyError(f"{file} ends with neither .parquet nor .csv; give --format")
+        if chosen not in FORMATS:
+            raise unknown("format", chosen, FORMATS)
+        frame = Store.open(store, readonly=True).frame()
+        part = file.with_name(f"{file.name}.part")  # a file that is there is whole
+        try:
+            frame.write_parquet(part) if chosen == "parquet" else frame.write_csv(part)
+            part.replace(file)
+        finally:
+            part.unlink(missing_ok=True)
+        console().print(f"{len(frame)} rows in {file}")
+
+
+def _values(values: Iterable[object]) -> str:
+    """The distinct values; integers in a row as a range."""
+    distinct = list(dict.fromkeys(values))
+    first = distinct[0]
+    if isinstance(first, int) and len(distinct) > 2:
+        in_a_row = distinct == list(range(first, first + len(distinct)))
+        return f"{first}-{distinct[-1]}" if in_a_row else ",".join(map(str, distinct))
+    return " ".join(_text(value) for value in distinct)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,55 @@
+"""``qneurons quickstart``: from nothing to a page."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def extras():
+    for package in ("polars", "matplotlib", "scipy", "jinja2"):
+        pytest.importorskip(package)
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """What the report is made from; making it is tested elsewhere and takes its time."""
+    calls = []
+
+    def write_report(frame, folder, *, study):
+        calls.append((frame, folder, study))
+        return []
+
+    monkeypatch.setattr("qneurons.report.page.write_report", write_report)
+    return calls
+
+
+def test_it_trains_reports_and_says_what_is_next(invoke, train_with, fake_pack, written):
+    pack_class = train_with(fake_pack())
+    result = invoke("quickstart", "--device", "cpu")
+    assert result.exit_code == 0, result.output
+    assert sum(len(seeds) for seeds, _ in pack_class.built) == 50
+    for text in ("c0.02", "limit", "qneurons-quickstart/report/report.html", "qneurons study run"):
+        assert text in result.stdout
+    ((frame, folder, study),) = written
+    assert len(frame) == 50 * study.epochs
+    assert (folder, study.name) == (Path("qneurons-quickstart/report"), "quickstart")
+    again = train_with(fake_pack())
+    second = invoke("quickstart", "--device", "cpu")
+    assert (second.exit_code, second.stdout, again.built) == (0, result.stdout, [])
+
+
+def test_stopped_it_reports_nothing_and_goes_on(invoke, train_with, fake_pack, written):
+    def on_step(pack):
+        if pack.epoch == 1:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    train_with(fake_pack(on_step=on_step))
+    result = invoke("quickstart", "--device", "cpu", "--out", "mine")
+    assert (result.exit_code, written) == (130, [])
+    rest = train_with(fake_pack())
+    assert invoke("quickstart", "--device", "cpu", "--out", "mine").exit_code == 0
+    assert rest.built[0][1] == 1
+    assert [folder for _, folder, _ in written] == [Path("mine/report")]

@@ -1,0 +1,73 @@
+"""``qneurons report`` and ``qneurons figures``."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def test_a_report_is_written_beside_the_store(invoke, store, write_spec, tmp_path, monkeypatch):
+    for package in ("polars", "matplotlib", "scipy", "jinja2"):
+        pytest.importorskip(package)
+    # The densities take long, and the figures command draws them too.
+    monkeypatch.setattr("qneurons.report.page.draw_neurons", lambda frame: [])
+    result = invoke("report", store, "--study", write_spec())
+    assert result.exit_code == 0, result.output
+    page = tmp_path / "report" / "report.html"
+    assert str(page) in result.stdout
+    assert "A small study" in page.read_text()
+
+
+def test_a_report_goes_where_it_is_told_to(invoke, store, monkeypatch):
+    pytest.importorskip("polars")
+    page = pytest.importorskip("qneurons.report.page")
+    calls = []
+
+    def write_report(frame, folder, *, study):
+        calls.append((len(frame), folder, study))
+        return []
+
+    monkeypatch.setattr(page, "write_report", write_report)
+    assert invoke("report", store, "--out", "elsewhere").exit_code == 0
+    assert calls == [(48, Path("elsewhere"), None)]
+
+
+def test_figures_are_drawn_without_training(invoke):
+    pytest.importorskip("matplotlib")
+    result = invoke("figures", "--out", "here", "--activation", "elu", "--lam", 0.1)
+    assert result.exit_code == 0, result.output
+    written = {Path(line) for line in result.stdout.splitlines()}
+    assert written == set(Path("here").iterdir())
+    assert {path.suffix for path in written} == {".png", ".pdf"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [(("report", "store"), "polars"), (("figures", "--activation", "elu"), "matplotlib")],
+)
+def test_a_missing_extra_is_named(invoke, store, monkeypatch, arguments, missing):
+    for name in list(sys.modules):
+        if name.startswith("qneurons.report."):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    result = invoke(*arguments)
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert missing in line
+    assert "pip install" in line
+    assert "qneurons[study]" in line
+
+
+@pytest.mark.parametrize("arguments", [("--activation", "elv"), ("--lam", "-1"), ("--lam", "0")])
+def test_what_cannot_be_drawn(invoke, arguments):
+    result = invoke("figures", *arguments)
+    assert result.exit_code == 1
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_folder_that_is_no_store(invoke, tmp_path):
+    for name in ("missing", "."):
+        result = invoke("report", name)
+        assert result.exit_code == 1
+        assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "report").exists()

@@ -1,0 +1,126 @@
+"""``qneurons study``: listing, showing, looking into stores, joining and exporting them."""
+
+import csv
+import shutil
+
+import pytest
+
+from qneurons.cli.study import _values
+from qneurons.study.store import Store
+
+
+def test_the_studies_are_listed(invoke):
+    result = invoke("study", "list")
+    assert result.exit_code == 0
+    for text in ("quickstart", "paper-mnist-mlp", "paper-mnist-cnn", "paper-cifar-cnn", "1680"):
+        assert text in result.stdout
+
+
+def test_a_grid_is_shown(invoke, write_spec):
+    result = invoke("study", "show", write_spec())
+    assert result.exit_code == 0
+    for text in ("A small study", "12 runs of 4 epochs", "elu tanh", "base c0.1", "0-2", "0.05"):
+        assert text in result.stdout
+    part = invoke("study", "show", write_spec(), "--only", "setting=base", "--seeds", "1,5")
+    for text in ("4 runs", " base ", "1 5"):
+        assert text in part.stdout
+
+
+def test_distinct_values_are_short():
+    assert _values([0, 0, 1, 2, 3]) == "0-3"
+    assert _values([0, 2, 7]) == "0,2,7"
+    assert _values([4, 5]) == "4 5"
+    assert _values([False, True, False]) == "false true"
+    assert _values(["elu"]) == "elu"
+
+
+def test_the_status_of_a_store(invoke, store, write_spec, fake_pack, train_with):
+    train_with(fake_pack(diverging=[(1, 2)]))
+    spec = write_spec(("dropout = false", "dropout = true"), ("epochs = 4", "epochs = 7"))
+    invoke("study", "run", spec, "--store", store, "--device", "cpu")
+    result = invoke("study", "status", store)
+    assert result.exit_code == 0
+    assert "24 runs, 112 epochs" in result.stdout
+    lines = [
+        [cell.strip() for cell in line.split("│")[1:-1]] for line in result.stdout.splitlines()
+    ]
+    assert ["digits", "mnist-mlp", "false", "12", "4", "0", "cpu in fp32"] in lines
+    assert ["digits", "mnist-mlp", "true", "12", "7", "4", "cpu in fp32"] in lines
+
+
+def test_the_status_of_an_unfinished_store(invoke, store, write_spec, fake_pack, train_with):
+    train_with(fake_pack())
+    options = ("--only", "activation=elu", "--store", store, "--device", "cpu", "--epochs", 6)
+    invoke("study", "run", write_spec(), *options)
+    assert "4 to 6" in invoke("study", "status", store).stdout
+
+
+def test_without_a_store_named_it_is_named_for_the_study(invoke, write_spec, train_with, fake_pack):
+    train_with(fake_pack())
+    result = invoke("study", "run", write_spec(), "--device", "cpu", "--epochs", 1)
+    assert result.exit_code == 0, result.output
+    assert set(Store.open("qneurons-small/store").progress().values()) == {1}
+
+
+def test_an_empty_store_has_a_status(invoke, tmp_path):
+    Store.open(tmp_path / "new", create=True)
+    result = invoke("study", "status", "new")
+    assert (result.exit_code, result.stdout) == (0, "new: 0 runs, 0 epochs\n")
+
+
+def test_stores_are_joined(invoke, write_spec, train_with, fake_pack):
+    train_with(fake_pack())
+    for name in ("elu", "tanh"):
+        only = ("--only", f"activation={name}")
+        invoke("study", "run", write_spec(), *only, "--store", name, "--device", "cpu")
+    result = invoke("study", "merge", "elu", "tanh", "--into", "both")
+    assert (result.exit_code, result.stdout) == (0, "both: 12 runs, 48 epochs\n"), result.output
+    assert len(Store.open("both").runs()) == 12
+
+
+def test_stores_that_disagree_are_not_joined(invoke, store, write_spec, train_with, fake_pack):
+    # In other company a fake pack's runs end elsewhere.
+    train_with(fake_pack())
+    part = ("--only", "activation=elu,setting=base", "--pack", 1)
+    invoke("study", "run", write_spec(), *part, "--store", "other", "--device", "cpu")
+    result = invoke("study", "merge", store, "other", "--into", "both")
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert "loss" in line or "accuracy" in line
+
+
+def test_rows_are_exported(invoke, store):
+    pl = pytest.importorskip("polars")
+    for name, options in [
+        ("rows.csv", ()),
+        ("rows.parquet", ()),
+        ("rows.txt", ("--format", "csv")),
+        ("rows.PARQUET", ()),
+    ]:
+        result = invoke("study", "export", store, name, *options)
+        assert (result.exit_code, result.stdout) == (0, f"48 rows in {name}\n"), result.output
+    with open("rows.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 48
+    columns = ("dataset", "network", "dropout", "activation", "setting", "seed", "epoch")
+    numbers = ("train_loss", "test_loss", "test_accuracy", "test_accuracy_limit")
+    assert {*columns, *numbers, "test_accuracy_mean"} <= set(rows[0])
+    assert pl.read_parquet("rows.parquet").height == 48
+    shutil.copy("rows.txt", "again.csv")
+    assert pl.read_csv("again.csv").equals(pl.read_csv("rows.csv"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("rows.xlsx",), "neither .parquet nor .csv; give --format"),
+        (("rows.csv", "--format", "cvs"), "unknown format 'cvs'; did you mean 'csv'?"),
+        (("no/such/rows.csv",), "no/such/rows.csv"),
+    ],
+)
+def test_what_cannot_be_exported(invoke, store, arguments, message):
+    pytest.importorskip("polars")
+    result = invoke("study", "export", store, *arguments)
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert message in line

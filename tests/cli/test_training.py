@@ -1,0 +1,132 @@
+"""A study in front of the user: where it trains, how it stops, what the exit code says."""
+
+import signal
+
+import pytest
+import torch
+
+from qneurons.cli import training
+from qneurons.cli.training import chosen_device, chosen_precision
+from qneurons.study import StudyError
+from qneurons.study.store import Store
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.fixture
+def run(invoke, write_spec):
+    spec = write_spec()
+    return lambda *options: invoke(
+        "study", "run", spec, "--device", "cpu", "--store", "s", *options
+    )
+
+
+def done(folder="s"):
+    return sum(Store.open(folder).progress().values())
+
+
+def test_a_finished_study_exits_with_0(run, train_with, fake_pack):
+    train_with(fake_pack())
+    result = run()
+    assert (result.exit_code, done()) == (0, 12 * 4)
+    assert result.stdout.splitlines() == [
+        "finished: 12 runs of 4 epochs in s",
+        "next: qneurons report s",
+    ]
+
+
+def test_a_time_limit_exits_with_3_and_the_same_command_goes_on(run, train_with, fake_pack):
+    train_with(fake_pack())
+    result = run("--time-limit", 0)
+    assert result.exit_code == 3
+    assert "the same command goes on" in result.stderr
+    assert run("--time-limit", 600).exit_code == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_exits_with_130_and_everything_saved(run, train_with, fake_pack, number):
+    sent = []
+
+    def once(pack):
+        if pack.epoch == 2 and not sent:
+            sent.append(number)
+            signal.raise_signal(number)
+
+    train_with(fake_pack(on_step=once))
+    result = run("--pack", 12)
+    assert result.exit_code == 130
+    assert "interrupted: everything is saved in s" in result.stderr
+    assert done() in (12 * 2, 12 * 3)
+    resumed = train_with(fake_pack())
+    assert run("--pack", 12).exit_code == 0
+    assert resumed.built[0][1] in (2, 3)
+
+
+def test_a_second_signal_stops_at_once_with_a_sound_store(run, train_with, fake_pack):
+    def on_step(pack):
+        if pack.epoch == 2:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    train_with(fake_pack(on_step=on_step))
+    result = run("--pack", 12)
+    assert result.exit_code == 130
+    assert "stopped at once" in result.stderr
+    assert done() in (12, 24)
+    train_with(fake_pack())
+    assert run("--pack", 12).exit_code == 0
+
+
+def test_options_reach_the_runner(run, monkeypatch, tmp_path):
+    caught = {}
+
+    def fake(study, store, **options):
+        caught.update(options, study=study)
+        return training.Outcome.FINISHED
+
+    monkeypatch.setattr(training, "run_study", fake)
+    common = ("--only", "activation=elu", "--seeds", "3-4", "--data-dir", tmp_path)
+    options = ("--pack", 5, "--time-limit", 540, "--precision", "bf16")
+    assert run(*common, *options, "--epochs", 4).exit_code == 0
+    assert {run.seed for run in caught["study"].runs} == {3, 4}
+    assert {run.activation for run in caught["study"].runs} == {"elu"}
+    expected = {
+        "pack": 5,
+        "time_limit": 540.0,
+        "precision": "bf16",
+        "device": CPU,
+        "data_dir": tmp_path,
+        "keep_state": False,
+    }
+    assert expected.items() <= caught.items()
+    assert caught["command"].startswith("qneurons")
+    run("--epochs", 3)
+    assert caught["keep_state"]  # the rest of the four may follow
+    assert caught["precision"] == "fp32"
+
+
+def test_devices(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert chosen_device(None) == CPU
+    with pytest.raises(StudyError, match="no CUDA device, and not cuda; use --device cpu"):
+        chosen_device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert chosen_device(None) == CUDA
+    assert chosen_device("cuda:1") == torch.device("cuda:1")
+    assert chosen_device("cpu") == CPU
+    with pytest.raises(StudyError, match="only cuda:0 to cuda:1, and not cuda:2"):
+        chosen_device("cuda:2")
+    for name in ("tpu", "mps", "cuda:", "cuda:x", "cpu:0", "cudax"):
+        with pytest.raises(StudyError, match="must be cuda, cuda:0 or cpu"):
+            chosen_device(name)
+
+
+def test_precisions():
+    assert chosen_precision(None, CPU) == "fp32"
+    assert chosen_precision(None, CUDA) == "tf32"
+    assert chosen_precision("bf16", CPU) == "bf16"
+    with pytest.raises(StudyError, match="did you mean 'bf16'"):
+        chosen_precision("bf61", CPU)
+    with pytest.raises(StudyError, match="--precision fp32"):
+        chosen_precision("tf32", CPU)
