@@ -1,0 +1,125 @@
+"""What claims are judged from: contrasts by name, gains held against a margin, pooled gains."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from qneurons.report.inference import Estimate, estimate, paired_test
+from qneurons.report.statistics import (
+    Cell,
+    Contrast,
+    Final,
+    Metric,
+    contrasts,
+    declared_pairs,
+    finals,
+)
+from qneurons.report.verdicts import Number
+
+MARGIN = 0.05  # a gain below this share of base's error (of base's loss) is not worth having
+MIN_PAIRS = 3  # fewer seeds never show the absence of a gain
+LEAST_ERROR = 1e-4  # a share of an error below one image in ten thousand means nothing
+
+Gain = Literal["gain", "no gain", "unclear"]
+
+MARGIN_RULE = (
+    "A gain is a difference in the right direction with p ≤ 0.05 after Holm's correction. No gain "
+    "is shown by a significant loss, or by a 95 % interval that ends below 5 % of base's error "
+    "(for a loss: 5 % of base's). Everything else is unclear; so p > 0.05 alone never shows that "
+    "there is no gain."
+)
+
+
+class Evidence:
+    """The finals of a frame by metric, cell and setting, and contrasts between them."""
+
+    def __init__(self, frame: pl.DataFrame, *, epoch: int | None = None) -> None:
+        self.finals = {
+            (final.metric.name, final.cell, final.setting): final
+            for metric in ("test_accuracy", "train_loss")
+            for final in finals(frame, metric=metric, epoch=epoch)
+        }
+        self.cells = sorted({cell for _, cell, _ in self.finals})
+        self._declared = {
+            (c.metric.name, c.cell, c.setting, c.reference): c
+            for c in contrasts(self.finals.values(), declared_pairs)
+        }
+
+    def settings(self, cell: Cell) -> list[str]:
+        return [s for metric, c, s in self.finals if c == cell and metric == "test_accuracy"]
+
+    def final(self, cell: Cell, setting: str, metric: str = "test_accuracy") -> Final:
+        return self.finals[metric, cell, setting]
+
+    def contrast(
+        self, cell: Cell, setting: str, reference: str, metric: str = "test_accuracy"
+    ) -> Contrast:
+        """One of the declared contrasts."""
+        return self._declared[metric, cell, setting, reference]
+
+    def extra(
+        self, cell: Cell, pairs: list[tuple[str, str]], metric: str = "test_accuracy"
+    ) -> dict[tuple[str, str], Contrast]:
+        """Contrasts beside the declared ones, as a family of their own."""
+        rows = [self.final(cell, setting, metric) for setting in self.settings(cell)]
+        return {(c.setting, c.reference): c for c in contrasts(rows, lambda settings: pairs)}
+
+    def scale(self, cell: Cell, metric: Metric) -> float:
+        """Base's mean error or loss, which gains are held against."""
+        mean = self.final(cell, "base", metric.name).estimate.mean
+        return max(1 - mean, LEAST_ERROR) if metric.higher else mean
+
+    def gain(self, contrast: Contrast) -> Gain:
+        """The rule of :data:`MARGIN_RULE` for one contrast."""
+        if contrast.outcome != "unclear":
+            return "gain" if contrast.outcome == "better" else "no gain"
+        small = contrast.gain.high < MARGIN * self.scale(contrast.cell, contrast.metric)
+        return "no gain" if small and contrast.gain.n >= MIN_PAIRS else "unclear"
+
+    def gains_by_seed(self, contrast: Contrast) -> dict[int, float]:
+        """setting - reference of each pair, with the sign that makes positive better."""
+        name, cell = contrast.metric.name, contrast.cell
+        a = self.finals[name, cell, contrast.setting].values
+        b = self.finals[name, cell, contrast.reference].values
+        sign = 1 if contrast.metric.higher else -1
+        return {seed: sign * (a[seed] - b[seed]) for seed in sorted(a.keys() & b.keys())}
+
+    def pooled(self, label: str, rows: Iterable[Contrast]) -> Number:
+        """The mean gain over contrasts of one metric, taken by seed."""
+        rows = list(rows)
+        metric = rows[0].metric
+        mean, p = pool(self.gains_by_seed(row) for row in rows)
+        unit = "pp" if metric.percent else ""
+        return number(f"gain in {metric.title}, {label}", mean, p, unit=unit)
+
+
+def average(samples: Iterable[Mapping[int, float]]) -> dict[int, float]:
+    """Mean over samples of each seed that at least half of them have.
+
+    A value that a sample lacks (its run is not there, not finished or diverged) is taken as that
+    sample's mean, so that one lost run does not cost its seed everywhere.
+    """
+    samples = [sample for sample in samples if sample]
+    counts = Counter(seed for sample in samples for seed in sample)
+    means = [float(np.mean(list(sample.values()))) for sample in samples]
+    return {
+        seed: float(np.mean([s.get(seed, mean) for s, mean in zip(samples, means, strict=True)]))
+        for seed, count in sorted(counts.items())
+        if 2 * count >= len(samples)
+    }
+
+
+def pool(samples: Iterable[Mapping[int, float]], *, family: int = 1) -> tuple[Estimate, float]:
+    """The estimate over seeds of the average over samples, and the p of its test against 0."""
+    values = np.array(list(average(samples).values()))
+    return estimate(values), paired_test(values, family)[1]
+
+
+def number(label: str, mean: Estimate, p: float = math.nan, *, unit: str = "") -> Number:
+    """An estimate as a number of a verdict; shares become percentages."""
+    factor = 100 if unit else 1
+    return Number(label, factor * mean.mean, factor * mean.low, factor * mean.high, p, unit)

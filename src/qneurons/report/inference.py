@@ -1,0 +1,75 @@
+"""A mean with its interval, a paired test, and Holm's correction: numbers in, numbers out.
+
+The paired test is the exact sign-flip test for up to 16 pairs, wherever its smallest possible p,
+2^(1 - n), can reach the level after Holm's correction; else (very few pairs, or many) it is the
+paired t test. The choice depends on the number of pairs and of contrasts alone, never on values.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats  # type: ignore[import-untyped]
+
+ALPHA = 0.05
+_MOST_FLIPS = 16  # pairs: 2^15 sums
+_NAN = math.nan
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds with its 95 % t-interval; NaN where there are too few values for it."""
+
+    n: int
+    mean: float
+    sd: float
+    low: float
+    high: float
+
+    def __neg__(self) -> "Estimate":
+        return Estimate(self.n, -self.mean, self.sd, -self.high, -self.low)
+
+
+def estimate(values: Iterable[float]) -> Estimate:
+    sample = np.fromiter(values, dtype=np.float64)
+    n = len(sample)
+    if n < 2:
+        return Estimate(n, float(sample[0]) if n else _NAN, _NAN, _NAN, _NAN)
+    mean, sd = float(sample.mean()), float(sample.std(ddof=1))
+    half = float(stats.t.ppf(1 - ALPHA / 2, n - 1)) * sd / math.sqrt(n)
+    return Estimate(n, mean, sd, mean - half, mean + half)
+
+
+def paired_test(differences: NDArray[np.float64], family: int = 1) -> tuple[str, float]:
+    """The test that fits this many pairs and contrasts, and its two-sided p."""
+    n = len(differences)
+    if n < 2:
+        return "none", 1.0
+    reachable = 2.0 ** (1 - n) * family <= ALPHA
+    # Equal differences (few test images make ties) have no spread to put into a t statistic.
+    constant = np.ptp(differences) <= 1e-9 * np.abs(differences).max()
+    if n <= _MOST_FLIPS and (reachable or constant):
+        return "sign-flip", sign_flip(differences)
+    if constant:
+        return "paired t", 1.0 if not differences.any() else 2.0 ** (1 - n)
+    return "paired t", float(stats.ttest_1samp(differences, 0.0).pvalue)
+
+
+def sign_flip(differences: NDArray[np.float64]) -> float:
+    """The exact two-sided p: the share of all 2^n flips of signs whose sum is as far from 0."""
+    n = len(differences)
+    half = (np.arange(2 ** (n - 1))[:, None] >> np.arange(n)) & 1  # the others mirror these
+    sums = np.abs((1 - 2 * half) @ differences)
+    tolerance = 1e-9 * np.abs(differences).sum()  # ties must not hang on rounding
+    return float(np.mean(sums >= abs(differences.sum()) - tolerance))
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Holm's step-down adjusted p, in the order given."""
+    order = np.argsort(p, kind="stable")
+    steps = np.asarray(p)[order] * np.arange(len(p), 0, -1)
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return [float(value) for value in adjusted]

@@ -1,0 +1,254 @@
+"""Writes the report: one self-contained page, the same in Markdown, and every figure beside it."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from qneurons.provenance import versions
+from qneurons.report import claims, figures, statistics, tables
+from qneurons.report.artwork import ON_DARK, css_name, figure_files, to_svg, write_file
+from qneurons.report.densities import is_drawable
+from qneurons.report.rendering import Table, number_text, to_html, to_markdown
+from qneurons.report.verdicts import ANSWERS, FAILS, HOLDS, Verdict
+from qneurons.study import StudyError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from qneurons.study.spec import Study
+
+# Columns of the frame that say where its numbers come from.
+ORIGIN = ("device", "precision", "torch", "qneurons", "commit", "command")
+KEYS = ("network", "dataset", "activation", "dropout", "setting")
+LEGEND = (
+    "Settings: base is f itself; limit is f'(x)x; c0.02 is the q-neuron with λ = 0.02; a1 is that "
+    "with λ annealed from 1 (a2@0.25: from 2 at the rate 0.25 instead of 0.5); n0.001 is f with "
+    "gradient noise."
+)
+TONES = {HOLDS: "yes", FAILS: "no"}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure with its words."""
+
+    name: str  # of its files
+    label: str
+    caption: str
+    figure: "Figure"
+
+    @property
+    def svg(self) -> str:
+        return to_svg(self.figure, self.name)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the report: everything that it shows is computed already."""
+
+    id: str
+    title: str
+    intro: str = ""
+    verdicts: Sequence[Verdict] = ()
+    figures: Sequence[Drawing] = ()
+    tables: Sequence[Table] = ()
+    facts: Sequence[tuple[str, Sequence[str]]] = ()
+
+
+def write_report(frame: pl.DataFrame, folder: Path, *, study: "Study | None" = None) -> list[Path]:
+    """Writes report.html, report.md and the figures as PNG and PDF; returns their paths.
+
+    Args:
+        frame: the tidy rows of a store.
+        folder: where the files go; it is made where it is not there.
+
+    Keyword args:
+        study: reports the runs of this study only, and counts those that have not begun.
+    """
+    if study is not None:
+        ours = pl.col("run").is_in([run.id for run in study.runs])
+        frame = frame.filter(ours & (pl.col("epoch") <= study.epochs))
+    if frame.is_empty():
+        what = f"of the study {study.name!r}" if study else "in this store"
+        raise StudyError(
+            f"there is nothing to report: no epoch {what} is recorded; run the study first"
+        )
+    folder = Path(folder)
+    title = study.title if study else "q-neurons: what the runs say"
+    counts, sections = count_runs(frame, study), make_sections(frame, study)
+    drawings = [drawing for section in sections for drawing in section.figures]
+    # All is made before anything is written, and the page comes last: where it is, all is.
+    files = {
+        name: content
+        for drawing in drawings
+        for name, content in figure_files(drawing.figure, drawing.name).items()
+    }
+    files["report.md"] = render_markdown(title, counts, sections).encode()
+    files["report.html"] = render_page(title, counts, sections).encode()
+    return [write_file(folder / name, content) for name, content in files.items()]
+
+
+def count_runs(frame: pl.DataFrame, study: "Study | None") -> list[tuple[str, int]]:
+    states = statistics.run_states(frame, epoch=study.epochs if study else None)
+    found = [(state, int((states["state"] == state).sum())) for state in _STATES]
+    if study is None:
+        return [("runs", len(states)), *found]
+    expected = len(study.runs)
+    return [("runs expected", expected), *found, ("not begun", expected - len(states))]
+
+
+_STATES = ("finished", "incomplete", "diverged")
+
+
+def make_sections(frame: pl.DataFrame, study: "Study | None") -> list[Section]:
+    *verdicts, question = claims.judge(frame)
+    curves = draw_learning_curves(frame)
+    return [
+        Section("verdicts", "The paper's claims", tally(verdicts), verdicts=verdicts),
+        Section(
+            "noise-or-limit",
+            "Noise or limit?",
+            "A q-neuron differs from f in two ways: it tends to f'(x)x, and it is random. The "
+            "setting “limit” trains with f'(x)x alone.",
+            verdicts=[question],
+            tables=[tables.decomposition_table(claims.decompositions(frame))],
+        ),
+        Section(
+            "learning-curves",
+            "Learning curves",
+            "Means with 95 % t-intervals over seeds, of the runs that reached the epoch at which "
+            "settings are compared. Axes are fitted to the means; the first epochs may be outside."
+            if curves
+            else "No run reached the epoch at which settings are compared.",
+            figures=curves,
+        ),
+        Section("tables", "Tables", tables=main_tables(frame)),
+        Section("q-neurons", "The q-neurons of this study", figures=draw_neurons(frame)),
+        Section(
+            "provenance",
+            "Runs and provenance",
+            tables=[accounting(frame, study)],
+            facts=origin(frame),
+        ),
+    ]
+
+
+def tally(verdicts: Sequence[Verdict]) -> str:
+    answers = Counter(verdict.answer for verdict in verdicts)
+    counts = ", ".join(f"{answer}: {answers[answer]}" for answer in ANSWERS)
+    return f"{len(verdicts)} claims of the paper's section “Experiments” ({counts})."
+
+
+def main_tables(frame: pl.DataFrame) -> list[Table]:
+    accuracy, loss = (
+        statistics.finals(frame, metric=metric) for metric in ("test_accuracy", "train_loss")
+    )
+    return [
+        tables.accuracy_table(accuracy),
+        tables.best_table(accuracy),
+        tables.accuracy_table(loss),
+        tables.contrast_table(statistics.contrasts(accuracy)),
+        tables.contrast_table(statistics.contrasts(loss)),
+    ]
+
+
+def accounting(frame: pl.DataFrame, study: "Study | None") -> Table:
+    if study is None:
+        return tables.accounting_table(frame)
+    return tables.accounting_table(frame, runs=study.runs, epochs=study.epochs)
+
+
+def draw_learning_curves(frame: pl.DataFrame) -> list[Drawing]:
+    """One figure for every network and dataset."""
+    settings = sorted(frame["setting"].unique(), key=statistics.setting_order)
+    styles = figures.setting_styles(settings)
+    by_network: dict[tuple[str, str], list[figures.Curve]] = {}
+    for metric in ("test_accuracy", "train_loss"):
+        means = statistics.curves(frame, metric=metric).fill_null(math.nan)
+        for key, group in groupby(means.iter_rows(named=True), itemgetter(*KEYS)):
+            network, dataset, activation, dropout, setting = key
+            points = [itemgetter("epoch", "mean", "low", "high")(row) for row in group]
+            curve = figures.Curve(activation, dropout, setting, metric, *zip(*points, strict=True))
+            by_network.setdefault((network, dataset), []).append(curve)
+    return [
+        Drawing(
+            re.sub(r"[^\w.-]+", "-", f"curves-{network}-{dataset}"),
+            f"learning curves of {network} on {dataset}",
+            f"{network} on {dataset}: test accuracy (ascending) and training loss (descending), by "
+            "activation and setting.",
+            figures.draw_curves(curves, styles),
+        )
+        for (network, dataset), curves in by_network.items()
+    ]
+
+
+def draw_neurons(frame: pl.DataFrame) -> list[Drawing]:
+    """The paper's two figures without training, for the activations of the frame."""
+    names = [name for name in sorted(frame["activation"].unique()) if is_drawable(name)]
+    words = {
+        "law-of-q": ("density of q", "The density of q, for several λ and φ."),
+        "density": (
+            "density of the q-neurons",
+            "The density of g_q(x) at each x, exactly; the stronger the shade, the denser. f and "
+            "the limit f'(x)x are drawn over it.",
+        ),
+    }
+    drawn = figures.paper_figures(names)
+    return [Drawing(name, *words[name], figure) for name, figure in drawn.items()]
+
+
+def origin(frame: pl.DataFrame) -> list[tuple[str, list[str]]]:
+    """Where the numbers come from, and with what the report was made."""
+    facts = []
+    for name in ORIGIN:
+        if name in frame.columns:
+            runs = frame.group_by(name).agg(runs=pl.col("run").n_unique()).sort(name)
+            values = [(str(value), count) for value, count in runs.iter_rows()]
+            alone = len(values) == 1
+            facts.append((name, [v if alone else f"{v} ({count} runs)" for v, count in values]))
+    made = ", ".join(f"{name} {version}" for name, version in versions().items() if version)
+    return [*facts, ("report made with", [made])]
+
+
+def render_page(title: str, counts: Sequence[tuple[str, int]], sections: Sequence[Section]) -> str:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment.filters |= {
+        "css_name": css_name,
+        "to_html": to_html,
+        "number_text": number_text,
+        "tone": lambda answer: TONES.get(answer, "open"),
+    }
+    template = environment.from_string(
+        resources.files("qneurons.report").joinpath("page.html").read_text(encoding="utf-8")
+    )
+    return template.render(
+        title=title, legend=LEGEND, counts=counts, sections=sections, colours=list(ON_DARK.items())
+    )
+
+
+def render_markdown(
+    title: str, counts: Sequence[tuple[str, int]], sections: Sequence[Section]
+) -> str:
+    lines = [f"# {title}", ", ".join(f"{name}: {count}" for name, count in counts), LEGEND]
+    for section in sections:
+        lines += [f"## {section.title}", section.intro]
+        for verdict in section.verdicts:
+            lines += [f"### {verdict.claim.statement}", f"**{verdict.answer}.** {verdict.reason}"]
+            lines.append("\n".join(f"- {number_text(number)}" for number in verdict.numbers))
+            lines.append(f"Missing: {', '.join(verdict.missing)}." if verdict.missing else "")
+        lines += [f"![{d.label}]({d.name}.png)\n\n{d.caption}" for d in section.figures]
+        for table in section.tables:
+            lines.append(to_markdown(table))
+        lines.append("\n".join(f"- {name}: {'; '.join(v)}" for name, v in section.facts))
+    return "\n\n".join(filter(None, lines)) + "\n"

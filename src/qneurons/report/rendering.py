@@ -1,0 +1,107 @@
+"""A table of text, how numbers are written in it, and its forms: rich, Markdown and HTML."""
+
+import html
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qneurons.report.inference import Estimate
+from qneurons.report.statistics import Metric
+from qneurons.report.verdicts import Number
+
+if TYPE_CHECKING:
+    import rich.table
+
+NONE = "–"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text in rows and columns; ``note`` says what the columns do not."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def to_rich(table: Table) -> "rich.table.Table":
+    """For a terminal; text is shown as it is, brackets and all."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = RichTable(
+        title=Text(table.title),
+        caption=Text(table.note),
+        title_justify="left",
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for name in table.columns:
+        shown.add_column(Text(name), overflow="fold")  # a narrow terminal must not cut numbers
+    for row in table.rows:
+        shown.add_row(*(Text(text) for text in row))
+    return shown
+
+
+def to_markdown(table: Table) -> str:
+    """A heading, a pipe table and the note, as GitHub reads them."""
+
+    def line(texts: tuple[str, ...]) -> str:
+        escaped = (text.replace("\\", "\\\\").replace("|", "\\|") for text in texts)
+        return f"| {' | '.join(' '.join(text.split()) for text in escaped)} |"
+
+    rule = line(tuple("---" for _ in table.columns))
+    rows = [line(table.columns), rule, *(line(row) for row in table.rows)]
+    return "\n".join([f"### {table.title}", "", *rows, *(["", table.note] if table.note else [])])
+
+
+def to_html(table: Table) -> str:
+    """``<table class="report">``, every text escaped; title and note are for the page around it."""
+
+    def row(texts: tuple[str, ...]) -> str:
+        return f"<tr>{''.join(f'<td>{html.escape(text)}</td>' for text in texts)}</tr>"
+
+    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in table.columns)
+    body = "\n".join(row(texts) for texts in table.rows)
+    head = f"<thead><tr>{head}</tr></thead>"
+    return f'<table class="report">\n{head}\n<tbody>\n{body}\n</tbody>\n</table>'
+
+
+def estimate_text(value: Estimate, metric: Metric) -> str:
+    """``98.21 ± 0.05`` (per cent) or ``0.0512 ± 0.00031``; without an interval the mean alone."""
+    if math.isnan(value.mean):
+        return NONE
+    if metric.percent:
+        mean, half = f"{100 * value.mean:.2f}", f"{100 * (value.high - value.mean):.2f}"
+    else:
+        mean, half = f"{value.mean:#.3g}", f"{value.high - value.mean:.2g}"
+    return mean if math.isnan(value.high) else f"{mean} ± {half}"
+
+
+def difference_texts(value: Estimate, metric: Metric) -> tuple[str, str]:
+    """Mean and interval, signed; a share in percentage points."""
+    factor, form = (100, "+.3f") if metric.percent else (1, "+.3g")
+    mean = NONE if math.isnan(value.mean) else format(factor * value.mean, form)
+    return mean, interval_text(factor * value.low, factor * value.high, form)
+
+
+def interval_text(low: float, high: float, form: str) -> str:
+    return NONE if math.isnan(low) else f"[{low:{form}}, {high:{form}}]"
+
+
+def p_text(p: float) -> str:
+    if math.isnan(p):
+        return NONE
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def number_text(number: Number) -> str:
+    """``label 82.90 %``, with interval and p where it has them."""
+    form = {"%": ".2f", "pp": "+.3f"}.get(number.unit, ".4g")
+    value = NONE if math.isnan(number.value) else f"{number.value:{form}} {number.unit}".strip()
+    interval = "" if math.isnan(number.low) else f" {interval_text(number.low, number.high, form)}"
+    p = "" if math.isnan(number.p) else f", p {p_text(number.p)}"
+    return f"{number.label} {value}{interval}{p}"

@@ -1,0 +1,291 @@
+"""From tidy rows to numbers: what each run ended with, means over seeds, paired contrasts.
+
+Which runs are compared. Within a cell (dataset, network, dropout, activation) all settings are
+compared at one epoch: the one asked for, else the last epoch that at least half of the cell's
+runs have reached. Runs that have not reached it are incomplete: left out, and counted. Diverged
+runs have no final value; they are counted beside the mean, and a contrast knows of them.
+
+Which contrasts. Differences are paired by seed; Holm's correction is over the declared contrasts of
+one cell and metric: one panel of the paper's figures is one family, and claims count panels.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from scipy import stats  # type: ignore[import-untyped]
+
+from qneurons.report.inference import ALPHA, Estimate, estimate, holm, paired_test
+from qneurons.schedules import Annealed, Constant, parse_schedule
+from qneurons.study import StudyError
+
+CELL = ("dataset", "network", "dropout", "activation")
+_RUN = (*CELL, "setting", "seed")
+_NAN = math.nan
+
+
+class Cell(NamedTuple):
+    """What is held fixed while settings are compared."""
+
+    dataset: str
+    network: str
+    dropout: bool
+    activation: str
+
+    def __str__(self) -> str:
+        dropout = "dropout" if self.dropout else "no dropout"
+        return f"{self.network} on {self.dataset}, {self.activation}, {dropout}"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A column of the frame, and how to read it."""
+
+    name: str
+    title: str
+    higher: bool  # is better
+    percent: bool  # is a share, shown as a percentage
+
+
+METRICS: Mapping[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("test_accuracy", "test accuracy", True, True),
+        Metric("test_accuracy_limit", "test accuracy, evaluated in the limit", True, True),
+        Metric("test_accuracy_mean", "test accuracy, evaluated by the mean over q", True, True),
+        Metric("train_loss", "training loss", False, False),
+        Metric("test_loss", "test loss", False, False),
+        Metric("test_loss_limit", "test loss, evaluated in the limit", False, False),
+        Metric("test_loss_mean", "test loss, evaluated by the mean over q", False, False),
+    )
+}
+
+
+def kind(setting: str) -> str:
+    """``"base"``, ``"limit"``, ``"constant"``, ``"annealed"`` or ``"gradient-noise"``."""
+    if setting in ("base", "limit"):
+        return setting
+    if setting.startswith("n"):
+        return "gradient-noise"
+    return "annealed" if isinstance(parse_schedule(setting), Annealed) else "constant"
+
+
+def is_q(setting: str) -> bool:
+    return kind(setting) in ("constant", "annealed")
+
+
+def setting_order(setting: str) -> tuple[int, float, str]:
+    """Sorts base, limit, then constant and annealed settings by λ, then gradient noise."""
+    rank = ("base", "limit", "constant", "annealed", "gradient-noise").index(kind(setting))
+    return rank, largest_lam(setting), setting
+
+
+def largest_lam(setting: str) -> float:
+    """λ at the first epoch: 0 but for q-activations."""
+    schedule = parse_schedule(setting) if is_q(setting) else Constant(0.0)
+    return schedule(1)
+
+
+@dataclass(frozen=True)
+class Best:
+    """The peak of the mean curve: chosen on the test set, as in the paper, so a little too good."""
+
+    epoch: int
+    estimate: Estimate
+    single: float  # best value of any single run at any epoch
+
+
+@dataclass(frozen=True)
+class Final:
+    """One setting in one cell: the value of each finished run at the epoch of comparison."""
+
+    cell: Cell
+    setting: str
+    metric: Metric
+    epoch: int
+    values: Mapping[int, float] = field(repr=False)  # by seed
+    incomplete: tuple[int, ...]  # seeds
+    diverged: tuple[int, ...]  # seeds
+    estimate: Estimate
+    best: Best | None  # None without a finished run
+
+
+def run_states(frame: pl.DataFrame, *, epoch: int | None = None) -> pl.DataFrame:
+    """One row a run: its last epoch, its cell's epoch of comparison (``target``), its state."""
+    _check_unique(frame)
+    runs = frame.group_by(_RUN).agg(
+        last=pl.col("epoch").max(), diverged=pl.col("diverged").fill_null(False).any()
+    )
+    alive = runs.filter(~pl.col("diverged"))
+    # The lower middle of the last epochs in descending order: at least half have reached it.
+    middle = pl.col("last").sort(descending=True).get((pl.len() - 1) // 2)
+    targets = (
+        runs.group_by(CELL)
+        .agg(highest=pl.col("last").max())
+        .join(alive.group_by(CELL).agg(target=middle), on=CELL, how="left")
+    )
+    target = pl.lit(epoch) if epoch is not None else pl.coalesce("target", "highest")
+    state = (
+        pl.when("diverged")
+        .then(pl.lit("diverged"))
+        .when(pl.col("last") < pl.col("target"))
+        .then(pl.lit("incomplete"))
+        .otherwise(pl.lit("finished"))
+    )
+    return (
+        runs.join(targets.with_columns(target=target), on=CELL)
+        .select(*_RUN, "last", "target", state=state)
+        .sort(_RUN)
+    )
+
+
+def curves(
+    frame: pl.DataFrame, *, metric: str = "test_accuracy", epoch: int | None = None
+) -> pl.DataFrame:
+    """Mean and t-interval by epoch (columns n, mean, sd, low, high), over the finished runs."""
+    rows = _compared_rows(frame, run_states(frame, epoch=epoch), metric)
+    means = rows.group_by(*CELL, "setting", "epoch").agg(
+        n=pl.len(), mean=pl.col(metric).mean(), sd=pl.col(metric).std(), single=pl.col(metric)
+    )
+    n = means["n"].to_numpy()
+    half = pl.Series(stats.t.ppf(1 - ALPHA / 2, n - 1) / np.sqrt(n)) * means["sd"]
+    extreme = pl.col("single").list.max() if METRICS[metric].higher else pl.col("single").list.min()
+    return means.with_columns(
+        low=pl.col("mean") - half, high=pl.col("mean") + half, single=extreme
+    ).sort(*CELL, "setting", "epoch")
+
+
+def finals(
+    frame: pl.DataFrame, *, metric: str = "test_accuracy", epoch: int | None = None
+) -> list[Final]:
+    """Every setting of every cell, sorted by cell and :func:`setting_order`."""
+    states = run_states(frame, epoch=epoch)
+    rows = _compared_rows(frame, states, metric).filter(pl.col("epoch") == pl.col("target"))
+    values = {row[:-1]: row[-1] for row in rows.select(*_RUN, metric).iter_rows()}
+    best = _best(curves(frame, metric=metric, epoch=epoch), METRICS[metric])
+    found = []
+    for key, group in groupby(states.iter_rows(), key=lambda row: row[:5]):
+        runs = [(row[5], row[7], row[8]) for row in group]  # seed, target, state
+        done = {seed: values[*key, seed] for seed, _, _ in runs if (*key, seed) in values}
+        diverged = tuple(seed for seed, _, state in runs if state == "diverged")
+        left = tuple(seed for seed, _, _ in runs if seed not in done and seed not in diverged)
+        cell = Cell(*key[:4])
+        found.append(
+            Final(
+                cell, key[4], METRICS[metric], runs[0][1], done, left, diverged,
+                estimate(done.values()), best.get(key),
+            )
+        )  # fmt: skip
+    return sorted(found, key=lambda final: (final.cell, setting_order(final.setting)))
+
+
+def _best(means: pl.DataFrame, metric: Metric) -> dict[tuple[object, ...], Best]:
+    best = {}
+    for key, curve in means.group_by(*CELL, "setting", maintain_order=True):
+        at = curve["mean"].arg_max() if metric.higher else curve["mean"].arg_min()
+        row = curve.row(at or 0, named=True)
+        numbers = (row[name] for name in ("mean", "sd", "low", "high"))
+        peak = Estimate(row["n"], *(_NAN if value is None else value for value in numbers))
+        single = curve["single"].max() if metric.higher else curve["single"].min()
+        best[key] = Best(row["epoch"], peak, float(single))  # type: ignore[arg-type]
+    return best
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A setting against a reference in one cell, paired by seed; ``difference`` is in raw units."""
+
+    cell: Cell
+    setting: str
+    reference: str
+    metric: Metric
+    epoch: int
+    difference: Estimate  # setting - reference
+    test: str  # "sign-flip" | "paired t" | "none"
+    p: float
+    p_holm: float
+    diverged: tuple[int, int]  # runs of the setting, of the reference
+    unpaired: tuple[int, ...]  # seeds that have one of the two only
+
+    @property
+    def gain(self) -> Estimate:
+        """The difference with the sign that makes positive better."""
+        return self.difference if self.metric.higher else -self.difference
+
+    @property
+    def outcome(self) -> str:
+        """``"better"``, ``"worse"`` or ``"unclear"`` at the level 0.05 after Holm's correction.
+
+        A setting that diverged in more runs than its reference is never better; where these
+        outnumber the pairs that are left, it is worse, whatever the pairs say.
+        """
+        more = self.diverged[0] - self.diverged[1]
+        if abs(more) > self.difference.n:
+            return "worse" if more > 0 else "better"
+        if self.p_holm <= ALPHA and self.gain.mean > 0 and more <= 0:
+            return "better"
+        if self.p_holm <= ALPHA and self.gain.mean < 0 and more >= 0:
+            return "worse"
+        return "unclear"
+
+
+Pairs = Callable[[Sequence[str]], list[tuple[str, str]]]
+
+
+def declared_pairs(settings: Sequence[str]) -> list[tuple[str, str]]:
+    """The contrasts that are tested in every cell: (setting, reference)."""
+    q = [setting for setting in settings if is_q(setting)]
+    others = [s for s in settings if kind(s) in ("limit", "gradient-noise")]
+    against_base = [(setting, "base") for setting in others + q if "base" in settings]
+    return against_base + [(setting, "limit") for setting in q if "limit" in settings]
+
+
+def contrasts(finals: Iterable[Final], pairs: Pairs = declared_pairs) -> list[Contrast]:
+    """The declared contrasts of every cell, with Holm's correction within cell and metric."""
+    found = []
+    for _, group in groupby(finals, key=lambda final: (final.cell, final.metric.name)):
+        by_setting = {final.setting: final for final in group}
+        declared = pairs(list(by_setting))
+        tested = []
+        for setting, reference in declared:
+            a, b = by_setting[setting], by_setting[reference]
+            seeds = sorted(a.values.keys() & b.values.keys())
+            differences = np.array([a.values[seed] - b.values[seed] for seed in seeds])
+            tested.append((a, b, differences, *paired_test(differences, len(declared))))
+        for (a, b, differences, test, p), p_holm in zip(
+            tested, holm([row[-1] for row in tested]), strict=True
+        ):
+            found.append(
+                Contrast(
+                    a.cell, a.setting, b.setting, a.metric, a.epoch, estimate(differences), test,
+                    p, p_holm, (len(a.diverged), len(b.diverged)),
+                    tuple(sorted(a.values.keys() ^ b.values.keys())),
+                )
+            )  # fmt: skip
+    return found
+
+
+def _compared_rows(frame: pl.DataFrame, states: pl.DataFrame, metric: str) -> pl.DataFrame:
+    if metric not in METRICS or metric not in frame.columns:
+        known = ", ".join(name for name in METRICS if name in frame.columns)
+        raise StudyError(f"metric {metric!r} is not one of {known}: choose one of these")
+    finished = states.filter(pl.col("state") == "finished").select(*_RUN, "target")
+    rows = frame.join(finished, on=_RUN).filter(pl.col("epoch") <= pl.col("target"))
+    return rows.filter(pl.col(metric).is_finite())
+
+
+def _check_unique(frame: pl.DataFrame) -> None:
+    twice = frame.filter(frame.select(*_RUN, "epoch").is_duplicated())
+    if len(twice):
+        row = twice.row(0, named=True)
+        same = twice.filter(*(pl.col(name) == row[name] for name in _RUN))
+        runs = " and ".join(same["run"].unique(maintain_order=True)[:2])
+        raise StudyError(
+            f"{Cell(*(row[name] for name in CELL))}, {row['setting']}, seed {row['seed']}: runs "
+            f"{runs} differ in batch size, learning rate or phi only; a report is about one "
+            "protocol: choose one by filtering the rows or with a store of its own"
+        )

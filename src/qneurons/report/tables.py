@@ -1,0 +1,222 @@
+"""The tables of a report, from numbers: verdicts, final values, contrasts, accounting of runs."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from qneurons.report.claims import Decomposition, Verdict
+from qneurons.report.inference import Estimate
+from qneurons.report.rendering import (
+    NONE,
+    Table,
+    difference_texts,
+    estimate_text,
+    number_text,
+    p_text,
+    to_html,
+    to_markdown,
+    to_rich,
+)
+from qneurons.report.statistics import (
+    CELL,
+    METRICS,
+    Cell,
+    Contrast,
+    Final,
+    run_states,
+    setting_order,
+)
+
+if TYPE_CHECKING:
+    from qneurons.study.spec import Run
+
+__all__ = [
+    "Table",
+    "accounting_table",
+    "accuracy_table",
+    "best_table",
+    "contrast_table",
+    "decomposition_table",
+    "to_html",
+    "to_markdown",
+    "to_rich",
+    "verdict_table",
+]
+
+_STATES = ("expected", "finished", "incomplete", "diverged", "not begun")
+
+
+def accuracy_table(rows: Sequence[Final]) -> Table:
+    """Final values of one metric (any of them): a row for each cell, a column for each setting."""
+    texts = {
+        (final.cell, final.setting): estimate_text(final.estimate, final.metric)
+        + (f" ({len(final.diverged)} diverged)" if final.diverged else "")
+        for final in rows
+    }
+    seeds = sorted({final.estimate.n for final in rows})
+    note = (
+        f"Mean ± half of the 95 % t-interval over {_span(seeds)} seeds, at epoch "
+        f"{_span(sorted({final.epoch for final in rows}))}, of the runs that finished."
+    )
+    return _by_setting(f"{_title(rows)} at the end", rows, texts, note)
+
+
+def best_table(rows: Sequence[Final]) -> Table:
+    """The peak of each mean curve and its epoch."""
+    texts = {
+        (final.cell, final.setting): f"{estimate_text(final.best.estimate, final.metric)} "
+        f"@{final.best.epoch}"
+        for final in rows
+        if final.best is not None
+    }
+    note = (
+        "Peak over epochs of the mean over seeds, @ its epoch: chosen on the test set, as the "
+        "paper's best values were, so a little too good."
+    )
+    return _by_setting(f"{_title(rows)} at its best", rows, texts, note)
+
+
+def contrast_table(rows: Sequence[Contrast]) -> Table:
+    """Paired differences of one metric, with their tests."""
+    title = "Paired differences"
+    if rows:
+        unit = " (percentage points)" if rows[0].metric.percent else ""
+        title += f" in {rows[0].metric.title}{unit}"
+    columns = ("contrast", "pairs", "mean", "95 % interval", "test", "p", "p (Holm)", "outcome")
+    body = [
+        (
+            f"{row.setting} − {row.reference}",
+            str(row.difference.n),
+            *difference_texts(row.difference, row.metric),
+            row.test,
+            p_text(row.p),
+            p_text(row.p_holm),
+            row.outcome,
+            f"{row.diverged[0]} and {row.diverged[1]}" if any(row.diverged) else "",
+        )
+        for row in rows
+    ]
+    note = (
+        "Setting minus reference by seed: mean and 95 % t-interval; p of the exact sign-flip test "
+        "or the paired t test, then with Holm's correction over the contrasts of the cell. A "
+        "setting of which more runs diverged than of its reference is never better."
+    )
+    return _by_cell(title, [row.cell for row in rows], (*columns, "diverged"), body, note)
+
+
+def decomposition_table(rows: Sequence[Decomposition]) -> Table:
+    """The gain of q over base in its two parts."""
+
+    def text(part: Estimate) -> str:
+        return " ".join(difference_texts(part, METRICS["test_accuracy"]))
+
+    body = [
+        (row.setting, str(row.total.n), text(row.total), text(row.limit), text(row.noise))
+        for row in rows
+    ]
+    note = (
+        "Gains in test accuracy in percentage points with 95 % t-intervals, over the seeds that "
+        "have all three: q − base = (limit − base) + (q − limit)."
+    )
+    columns = ("setting", "seeds", "q − base", "limit − base", "q − limit")
+    return _by_cell("The noise or the limit?", [row.cell for row in rows], columns, body, note)
+
+
+def verdict_table(verdicts: Iterable[Verdict]) -> Table:
+    """Claims and their verdicts; counts of cases are in the reasons."""
+
+    def numbers(verdict: Verdict) -> str:
+        shown = (n for n in verdict.numbers if n.unit or not math.isnan(n.low))
+        return "; ".join(map(number_text, shown))
+
+    return Table(
+        "Verdicts",
+        ("claim", "answer", "reason", "numbers"),
+        tuple((v.claim.statement, v.answer, v.reason, numbers(v)) for v in verdicts),
+        "Intervals are of 95 %; a positive gain is better.",
+    )
+
+
+def accounting_table(
+    frame: pl.DataFrame, *, runs: Iterable["Run"] = (), epochs: int | None = None
+) -> Table:
+    """Runs of each cell by their state.
+
+    ``runs`` and ``epochs`` are of the study: what was to be there. Without them the runs of the
+    frame are all that is expected, and the epoch of comparison is where they finish.
+    """
+    expected = Counter(Cell(*run.cell) for run in runs)
+    counts: dict[Cell, Counter[str]] = {}
+    targets: dict[Cell, int] = {}
+    for row in run_states(frame, epoch=epochs).iter_rows(named=True):
+        cell = Cell(*(row[name] for name in CELL))
+        counts.setdefault(cell, Counter())[row["state"]] += 1
+        targets[cell] = row["target"]
+    cells = sorted(counts.keys() | expected.keys())
+    body, sums = [], Counter[str]()
+    for cell in cells:
+        numbers = Counter(counts.get(cell, Counter[str]()))
+        begun = numbers.total()
+        numbers["expected"] = max(expected[cell], begun)
+        numbers["not begun"] = numbers["expected"] - begun
+        sums.update(numbers)
+        body.append((str(targets.get(cell, epochs or NONE)), *_counts(numbers)))
+    note = (
+        f"In all {', '.join(f'{sums[state]} {state}' for state in _STATES)}. Finished runs reached "
+        "the epoch in the table"
+        + ("" if epochs else ", the last that at least half of their cell's runs reached")
+        + "; the others are in no mean."
+    )
+    return _by_cell("Runs", cells, ("epoch", *_STATES), body, note)
+
+
+def _counts(numbers: Mapping[str, int]) -> list[str]:
+    return [str(numbers[state]) for state in _STATES]
+
+
+def _title(rows: Sequence[Final]) -> str:
+    if not rows:
+        return "Values"
+    metric = rows[0].metric
+    return metric.title.capitalize() + (" (%)" if metric.percent else "")
+
+
+def _span(numbers: Sequence[int]) -> str:
+    if not numbers:
+        return NONE
+    ends = (numbers[0], numbers[-1])
+    return str(ends[0]) if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+
+
+def _by_setting(
+    title: str, rows: Sequence[Final], texts: Mapping[tuple[Cell, str], str], note: str
+) -> Table:
+    settings = sorted({final.setting for final in rows}, key=setting_order)
+    cells = list(dict.fromkeys(final.cell for final in rows))
+    body = [tuple(texts.get((cell, setting), NONE) for setting in settings) for cell in cells]
+    return _by_cell(title, cells, settings, body, note)
+
+
+def _by_cell(
+    title: str,
+    cells: Sequence[Cell],
+    columns: Sequence[str],
+    body: Sequence[tuple[str, ...]],
+    note: str,
+) -> Table:
+    """Columns for what differs between the cells; what they share goes into the title."""
+    words = [
+        (c.dataset, c.network, "dropout" if c.dropout else "no dropout", c.activation)
+        for c in cells
+    ]
+    differ = [i for i in range(len(CELL)) if len({word[i] for word in words}) > 1]
+    shared = [words[0][i] for i in range(len(CELL)) if i not in differ] if words else []
+    return Table(
+        f"{title} ({', '.join(shared)})" if shared else title,
+        (*(CELL[i] for i in differ), *columns),
+        tuple((*(word[i] for i in differ), *row) for word, row in zip(words, body, strict=True)),
+        note,
+    )

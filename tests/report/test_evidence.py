@@ -1,0 +1,110 @@
+"""Gains held against the margin, and gains pooled by seed."""
+
+import pytest
+
+pytest.importorskip("polars")
+pytest.importorskip("scipy")
+
+from qneurons.report.evidence import MARGIN, Evidence, average, number, pool
+from qneurons.report.inference import estimate
+from qneurons.report.statistics import METRICS, Cell
+
+ELU = Cell("digits", "mnist-mlp", False, "elu")
+
+
+@pytest.fixture
+def make_evidence(make_frame):
+    def make(**options):
+        return Evidence(make_frame(**{"cells": [ELU], "spread": 0, **options}))
+
+    return make
+
+
+@pytest.mark.parametrize("metric", ["test_accuracy", "train_loss"])
+@pytest.mark.parametrize(
+    ("effect", "noise", "gain"),
+    [
+        (0.01, 1e-4, "gain"),
+        (2e-4, 2e-5, "gain"),  # small, but there
+        (-0.01, 1e-4, "no gain"),
+        (0.0, 1e-5, "no gain"),  # the interval ends below the margin
+        (0.0, 0.01, "unclear"),  # as it does not here, though p > 0.05 all the same
+    ],
+)
+def test_gains_against_the_margin(make_evidence, metric, effect, noise, gain):
+    evidence = make_evidence(gain=effect, loss_gain=effect, noise=noise, loss_noise=noise)
+    assert evidence.gain(evidence.contrast(ELU, "c0.1", "base", metric)) == gain
+
+
+def test_the_margin_is_a_share_of_bases_error(make_evidence):
+    evidence = make_evidence(accuracy=0.8, noise=0, loss=0.3, loss_noise=0)
+    assert evidence.scale(ELU, METRICS["test_accuracy"]) == pytest.approx(0.2)
+    assert evidence.scale(ELU, METRICS["train_loss"]) == pytest.approx(0.3)
+    # true gains of none, with an interval of about ± 0.004: below 5 % of 0.2, not of 0.02
+    for accuracy, gain in ((0.8, "no gain"), (0.98, "unclear")):
+        evidence = make_evidence(accuracy=accuracy, noise=0.004, rng=3)
+        row = evidence.contrast(ELU, "c0.1", "base")
+        assert MARGIN * 0.02 < row.gain.high < MARGIN * 0.2
+        assert evidence.gain(row) == gain
+
+
+def test_two_seeds_never_show_that_there_is_no_gain(make_evidence):
+    for seeds, gain in ((2, "unclear"), (3, "no gain")):
+        evidence = make_evidence(seeds=seeds, noise=0)
+        assert evidence.gain(evidence.contrast(ELU, "c0.1", "base")) == gain
+
+
+def test_without_a_finished_base_a_gain_is_unclear(make_evidence):
+    evidence = make_evidence(incomplete={("base", seed): 1 for seed in range(10)})
+    assert evidence.gain(evidence.contrast(ELU, "c0.1", "base")) == "unclear"
+
+
+def test_extra_contrasts_are_a_family_of_their_own(make_evidence):
+    evidence = make_evidence(gain={"a1": 0.01})
+    [row] = evidence.extra(ELU, [("a1", "c0.1")]).values()
+    assert row.p_holm == row.p == 2**-9
+    assert row.gain.mean == pytest.approx(0.01, abs=1e-3)
+
+
+def test_gains_by_seed_are_positive_where_better(make_evidence):
+    evidence = make_evidence(gain=0.01, loss_gain=0.01)
+    for metric in ("test_accuracy", "train_loss"):
+        gains = evidence.gains_by_seed(evidence.contrast(ELU, "a1", "base", metric))
+        assert list(gains) == list(range(10))
+        assert min(gains.values()) > 0
+
+
+def test_average_takes_the_mean_of_each_seed():
+    assert average([{0: 1.0, 1: 3.0}, {0: 2.0, 1: 5.0}]) == {0: 1.5, 1: 4.0}
+
+
+def test_a_lost_run_does_not_cost_its_seed():
+    found = average([{0: 1.0, 1: 3.0, 2: 5.0}, {0: 2.0, 1: 4.0}])
+    assert found == {0: 1.5, 1: 3.5, 2: (5.0 + 3.0) / 2}  # 3 is the mean of the second sample
+    assert average([{0: 1.0}, {1: 1.0}, {1: 3.0}]) == {1: pytest.approx(5 / 3)}  # 0 is in a third
+    assert average([{}, {0: 2.0}]) == {0: 2.0}
+    assert average([]) == {}
+
+
+def test_pooling_finds_what_single_samples_cannot(make_frame):
+    cells = [ELU._replace(activation=f"f{i}") for i in range(20)]
+    evidence = Evidence(make_frame(cells=cells, gain=3e-4, noise=4e-4))
+    rows = [evidence.contrast(cell, "c0.1", "base") for cell in cells]
+    pooled = evidence.pooled("q over base", rows)
+    assert (pooled.label, pooled.unit) == ("gain in test accuracy, q over base", "pp")
+    assert pooled.low < 0.03 < pooled.high
+    assert 0.01 < pooled.value < 0.05
+    assert pooled.p <= 0.01
+    assert sum(row.outcome == "better" for row in rows) < 10
+
+
+def test_pool_of_nothing():
+    mean, p = pool([])
+    assert (mean.n, p) == (0, 1.0)
+
+
+def test_numbers_with_a_unit_are_hundredths():
+    value = estimate([0.01, 0.02, 0.03])
+    assert number("a", value, unit="pp").value == pytest.approx(2.0)
+    assert number("a", value).value == pytest.approx(0.02)
+    assert number("a", value, 0.5, unit="%").high == pytest.approx(100 * value.high)

@@ -1,0 +1,241 @@
+"""The figures show the numbers they were given, and nothing that is odd makes them fail."""
+
+import io
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qneurons.report import figures
+from qneurons.report.densities import law_of_q, neuron_density
+from qneurons.report.figures import Curve, draw_curves, setting_styles, write_figures
+from qneurons.study import StudyError
+
+pytest.importorskip("matplotlib")
+
+SETTINGS = ("base", "limit", "c0.02", "c0.1", "a1", "a5", "a9", "n0.001")
+
+
+def pixels(figure):
+    from matplotlib.image import imread
+
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=50)
+    return imread(io.BytesIO(buffer.getvalue()))[..., :3]
+
+
+def curve(setting="base", metric="test_accuracy", *, epochs=5, dropout=False, activation="elu"):
+    epoch = range(1, epochs + 1)
+    mean = [0.9 + 0.01 * e if metric == "test_accuracy" else 1 / e for e in epoch]
+    low, high = [y - 0.01 for y in mean], [y + 0.01 for y in mean]
+    return Curve(activation, dropout, setting, metric, epoch, mean, low, high)
+
+
+def both(setting="base", **options):
+    return [curve(setting, metric, **options) for metric in ("test_accuracy", "train_loss")]
+
+
+def axes_by_title(figure):
+    return {ax.get_title(): ax for ax in figure.axes if ax.get_title()}
+
+
+def test_the_law_of_q_is_drawn_as_computed():
+    laws = [law_of_q(0.1), law_of_q(1.0)]
+    figure = figures.draw_law(laws, [law_of_q(0.2, 0.3)])
+    left, right = figure.axes
+    for law, line in zip(laws, left.lines, strict=True):
+        assert np.array_equal(line.get_ydata(), law.density)
+        assert line.get_label() == f"λ = {law.lam:g}"
+    assert right.lines[0].get_label() == "φ = 0.3"
+    assert (left.get_title(), right.get_title()) == ("φ = 0.001", "λ = 0.2")
+
+
+def test_the_shade_is_the_density_and_f_and_the_limit_lie_over_it():
+    cells = [
+        [neuron_density(a, lam, columns=21, lines=20) for lam in (0.1, 1.0)] for a in ("tanh",)
+    ]
+    figure = figures.draw_densities(cells)
+    for ax, cell in zip(figure.axes, cells[0], strict=True):
+        shade = np.asarray(ax.images[0].get_array())
+        order = np.argsort(cell.density.numpy(), axis=None)
+        assert (np.diff(shade[..., 3].ravel()[order]) >= 0).all()  # darker is denser
+        assert shade[..., 3].max() > 0.5
+        assert (shade[..., :3] == 0).all()
+        f, limit = ax.lines
+        assert np.array_equal(f.get_ydata(), cell.f)
+        assert np.array_equal(limit.get_ydata(), cell.limit)
+        assert ax.images[0].get_extent() == [-3, 3, *cell.edges[[0, -1]].tolist()]
+
+
+def test_every_setting_has_a_look_of_its_own_that_does_not_hang_on_the_others():
+    styles = setting_styles(SETTINGS)
+    assert len(set(styles.values())) == len(SETTINGS)
+    assert setting_styles(["base", "c0.02", "a1"])["a1"] == styles["a1"]
+    many = setting_styles([f"c{k}" for k in range(12)])
+    assert len({(style.colour, style.dash) for style in many.values()}) == 12
+
+
+def test_settings_differ_in_grey_by_lightness_or_marker():
+    from matplotlib.colors import to_rgb
+
+    def grey(style):
+        return np.dot(to_rgb(style.colour), (0.299, 0.587, 0.114))
+
+    styles = list(setting_styles(SETTINGS).values())
+    assert len({style.marker for style in styles}) == len(styles)
+    for family in ("c", "a", "n"):
+        lightness = [grey(s) for s in setting_styles([f"{family}{k}" for k in range(3)]).values()]
+        assert (np.diff(lightness) < -0.08).all()  # a larger λ is darker
+
+
+def test_curves_are_arranged_as_in_the_paper():
+    curves = [
+        each
+        for activation in ("tanh", "elu")
+        for dropout in (False, True)
+        for setting in ("base", "c0.1")
+        for each in both(setting, dropout=dropout, activation=activation)
+    ]
+    figure = draw_curves(curves, setting_styles(["base", "c0.1"]))
+    assert list(axes_by_title(figure)) == [
+        "tanh, with dropout",
+        "tanh, without dropout",
+        "elu, with dropout",
+        "elu, without dropout",
+    ]
+    assert len(figure.axes) == 8
+    accuracy, loss = figure.axes[0], figure.axes[2]
+    assert np.allclose(accuracy.lines[0].get_ydata(), [91, 92, 93, 94, 95])
+    assert np.allclose(loss.lines[0].get_ydata(), [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5])
+    assert (accuracy.get_ylabel(), loss.get_ylabel()) == ("test accuracy, %", "training loss")
+    assert loss.get_yscale() == "log"
+    band = accuracy.collections[0].get_paths()[0].vertices
+    assert band[:, 1].min() == pytest.approx(90)
+    assert band[:, 1].max() == pytest.approx(96)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["base", "c0.1"]
+
+
+def test_colours_are_the_settings_in_every_figure():
+    styles = setting_styles(SETTINGS)
+    for settings in (("base", "a1"), ("a1",), ("c0.02", "a1", "a5")):
+        figure = draw_curves([c for s in settings for c in both(s)], styles)
+        colours = {line.get_color() for line in figure.axes[0].lines}
+        assert colours == {styles[setting].colour for setting in settings}
+
+
+def test_a_missing_panel_says_so():
+    curves = both(activation="elu") + both(activation="tanh", dropout=True)
+    figure = draw_curves(curves, setting_styles(["base"]))
+    words = [ax.texts[0].get_text() for ax in figure.axes if ax.texts]
+    assert words == ["no runs"] * 4
+    assert pixels(figure).std() > 0.05
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 100])
+def test_few_and_many_epochs_are_drawn(epochs):
+    figure = draw_curves(
+        both("base", epochs=epochs) + both("a1", epochs=epochs), setting_styles(["base", "a1"])
+    )
+    image = pixels(figure)
+    ticks = [tick for tick in figure.axes[-1].get_xticks() if 1 <= tick <= epochs]
+    assert ticks
+    assert all(tick == int(tick) for tick in ticks)
+    assert image.std() > 0.05
+    assert len(np.unique(image.reshape(-1, 3), axis=0)) > 20
+
+
+def test_one_seed_has_no_band_and_bad_numbers_do_no_harm():
+    nothing = [math.nan] * 3
+    curves = [
+        Curve(
+            "elu", False, "base", "test_accuracy", [1, 2, 3], [0.9, math.nan, 0.9], nothing, nothing
+        ),
+        Curve(
+            "elu", False, "base", "train_loss", [1, 2, 3], [0.0, math.nan, -1.0], nothing, nothing
+        ),
+    ]
+    figure = draw_curves(curves, setting_styles(["base"]))
+    assert pixels(figure).std() > 0.02
+    low, high = figure.axes[0].get_ylim()
+    assert low < 90 < high
+
+
+def test_axes_are_fitted_to_the_means_not_to_wide_intervals():
+    curves = [replace(c, low=[-50.0] * 5, high=[50.0] * 5) for c in both()]
+    figure = draw_curves(curves, setting_styles(["base"]))
+    low, high = figure.axes[0].get_ylim()
+    assert 90 < low < high < 96
+    low, high = figure.axes[1].get_ylim()
+    assert 0.1 < low < 0.2 < 1 < high < 2
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.049, 0.051), (0.1, 1.0), (0.7, 0.95), (1e-6, 1.0)])
+def test_the_loss_axis_has_labels_that_do_not_crowd(low, high):
+    curves = [replace(curve(metric=metric), mean=[high] * 4 + [low]) for metric in figures._METRICS]
+    figure = draw_curves(curves, setting_styles(["base"]))
+    figure.draw_without_rendering()
+    axis, (bottom, top) = figure.axes[1].yaxis, figure.axes[1].get_ylim()
+    ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
+    texts = [t.label1.get_text() for t in ticks if bottom <= t.get_loc() <= top]
+    labels = [text for text in texts if text]
+    assert 1 <= len(labels) <= 9
+    assert all(float(label) > 0 for label in labels)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Makes densities coarse, and remembers which were asked for."""
+    calls = []
+
+    def coarse(*args):
+        calls.append(args)
+        return neuron_density(*args, columns=9, lines=8)
+
+    monkeypatch.setattr(figures, "neuron_density", coarse)
+    return calls
+
+
+def test_figures_without_training_are_written_whole(tmp_path, asked):
+    from matplotlib.image import imread
+
+    paths = write_figures(tmp_path / "new", activations=("elu",), lams=(0.1, 1.0))
+    names = ["law-of-q.png", "law-of-q.pdf", "density.png", "density.pdf"]
+    assert [path.name for path in paths] == names
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(names)
+    for path in paths[::2]:
+        image = imread(path)[..., :3]
+        assert image.shape[1] > 400
+        assert image.std() > 0.05
+
+
+def test_activations_lams_and_phi_reach_the_figure(tmp_path, asked, monkeypatch):
+    shown = []
+    monkeypatch.setattr(figures, "figure_files", lambda figure, name: shown.append(figure) or {})
+    write_figures(tmp_path, activations=("relu", "celu"), lams=(1.0, 2.0), phi=0.5)
+    assert asked == [(name, lam, 0.5) for name in ("relu", "celu") for lam in (1.0, 2.0)]
+    law, density = shown
+    assert law.axes[0].get_title() == "φ = 0.5"
+    assert [ax.get_title() for ax in density.axes[:2]] == ["λ = 1", "λ = 2"]
+    assert [ax.get_ylabel() for ax in density.axes[::2]] == ["q-relu", "q-celu"]
+
+
+def test_the_papers_five_activations_are_the_default(tmp_path, asked, monkeypatch):
+    monkeypatch.setattr(figures, "figure_files", lambda figure, name: {})
+    write_figures(tmp_path)
+    paper = ["sigmoid", "tanh", "relu", "softplus", "elu"]
+    assert list(dict.fromkeys(name for name, *_ in asked)) == paper
+
+
+def test_what_cannot_be_drawn_writes_nothing(tmp_path):
+    with pytest.raises(StudyError, match="cannot draw 'sin'"):
+        write_figures(tmp_path / "out", activations=("elu", "sin"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_drawing_leaves_matplotlib_as_it_was():
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    figures.draw_law([law_of_q(0.1)], [law_of_q(0.1)])
+    assert dict(matplotlib.rcParams) == before

@@ -1,0 +1,301 @@
+"""The report: whole, self-contained, honest about what is missing."""
+
+import base64
+import itertools
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+pl = pytest.importorskip("polars")
+pytest.importorskip("jinja2")
+pytest.importorskip("matplotlib")
+pytest.importorskip("scipy")
+
+
+from qneurons.report import claims, figures, page, statistics, tables  # noqa: E402
+from qneurons.report.page import write_report  # noqa: E402
+from qneurons.report.rendering import number_text  # noqa: E402
+from qneurons.study import StudyError  # noqa: E402
+from qneurons.study.spec import Run, Study  # noqa: E402
+
+SMALL = {"seeds": 3, "epochs": 3, "settings": ("base", "limit", "c0.1", "a1")}
+
+
+@pytest.fixture(scope="module")
+def frame(make_frame):
+    return make_frame(**SMALL, gain=0.004, loss_gain=0.01)
+
+
+@pytest.fixture(scope="module")
+def report(frame, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    with pytest.MonkeyPatch.context() as patch:
+        fine = figures.neuron_density
+        patch.setattr(figures, "neuron_density", lambda *args: fine(*args, columns=13, lines=12))
+        return folder, write_report(frame, folder)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Leaves out what does not hang on the data, and the files that the page does not show."""
+    monkeypatch.setattr(page, "draw_neurons", lambda frame: [])
+    monkeypatch.setattr(page, "figure_files", lambda figure, name: {f"{name}.png": b"", name: b""})
+
+
+@pytest.fixture(scope="module")
+def html(report):
+    return (report[0] / "report.html").read_text(encoding="utf-8")
+
+
+class Page(HTMLParser):
+    """Collects what a browser would fetch, the text, the headings and whether tags match."""
+
+    VOID = frozenset({"meta", "link", "br", "img", "path", "use", "image", "rect"})
+
+    def __init__(self, html):
+        super().__init__()
+        self.addresses, self.words, self.headings, self.ids, self.open = [], [], [], [], []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.addresses += [(tag, attrs[k]) for k in ("src", "href", "srcset", "data") if k in attrs]
+        self.ids += [attrs["id"]] if "id" in attrs else []
+        if re.fullmatch(r"h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+    @property
+    def text(self):
+        return re.sub(r"\s+", " ", " ".join(self.words))
+
+
+def squeezed(text):
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def test_the_files_are_there_and_the_page_comes_last(report):
+    folder, paths = report
+    assert {path.name for path in folder.iterdir()} == {path.name for path in paths}
+    assert paths[-1].name == "report.html"
+    names = {path.name for path in paths}
+    stems = ("curves-mnist-mlp-digits", "law-of-q", "density")
+    assert names == {"report.html", "report.md"} | {
+        f"{s}.{x}" for s in stems for x in ("png", "pdf")
+    }
+
+
+def test_nothing_is_fetched_and_every_image_decodes(html):
+    from PIL import Image
+
+    found = Page(html)
+    assert found.open == []
+    images = [address for tag, address in found.addresses if tag == "image"]
+    assert images
+    for tag, address in found.addresses:
+        assert address.startswith(("#", "data:image/png;base64,")), (tag, address[:80])
+    for image in images:
+        import io
+
+        data = base64.b64decode(image.partition(",")[2])
+        Image.open(io.BytesIO(data)).verify()
+    assert not re.search(r"@import|url\((?!#)|<script|<link|<iframe", html)
+    assert not re.search(r"""(src|href|srcset)=["']?\s*(https?:)?//""", html)
+
+
+def test_ids_are_unique_and_the_contents_point_at_them(html):
+    found = Page(html)
+    assert len(set(found.ids)) == len(found.ids)
+    inner = {address[1:] for _, address in found.addresses if address.startswith("#")}
+    assert inner <= set(found.ids)
+    assert {"verdicts", "noise-or-limit", "learning-curves", "tables", "provenance"} <= inner
+
+
+def test_headings_go_down_one_level_at_a_time(html):
+    levels = Page(html).headings
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+
+
+def test_every_verdict_is_in_the_page_and_in_the_markdown(frame, report, html):
+    text = Page(html).text
+    markdown = (report[0] / "report.md").read_text(encoding="utf-8")
+    verdicts = claims.judge(frame)
+    assert len(verdicts) >= 9
+    for verdict in verdicts:
+        for part in (verdict.claim.statement, verdict.answer, verdict.reason):
+            assert squeezed(part) in text
+            assert part in markdown
+        for number in verdict.numbers:
+            assert squeezed(number_text(number)) in text
+            assert number_text(number) in markdown
+    assert html.count('class="verdict ') == len(verdicts)
+
+
+def test_every_table_is_in_the_page_and_in_the_markdown(frame, report, html):
+    markdown = (report[0] / "report.md").read_text(encoding="utf-8")
+    found = page.main_tables(frame)
+    found.append(tables.decomposition_table(claims.decompositions(frame)))
+    found.append(tables.accounting_table(frame))
+    for table in found:
+        assert table.rows
+        assert tables.to_html(table) in html
+        assert tables.to_markdown(table) in markdown
+        assert table.title in Page(html).text
+
+
+def test_the_curves_are_the_statistics(frame):
+    (drawing,) = page.draw_learning_curves(frame)
+    means = statistics.curves(frame, metric="test_accuracy")
+    rows = means.filter((pl.col("activation") == "elu") & (pl.col("setting") == "a1"))
+    drawn = [line.get_ydata() for line in drawing.figure.axes[0].lines]
+    assert any(line == pytest.approx(100 * rows["mean"].to_numpy()) for line in drawn)
+
+
+def test_both_schemes_and_narrow_screens_are_provided_for(html):
+    assert "prefers-color-scheme: dark" in html
+    assert 'name="viewport"' in html
+    assert html.count("<table") == html.count('<div class="scroll" tabindex="0"><table')
+    defined = set(re.findall(r"(--[\w-]+):", html))
+    assert set(re.findall(r"var\((--[\w-]+)\)", html)) <= defined
+
+
+def test_provenance_is_told(frame, make_frame, html):
+    text = Page(html).text
+    for word in ("fp32", "2.13.0", "0123abcd", "cpu"):
+        assert word in text
+    half = frame.with_columns(
+        precision=pl.when(pl.col("seed") == 0).then(pl.lit("bf16")).otherwise("precision"),
+        command=pl.lit("qneurons study run <mine>"),
+    )
+    facts = dict(page.origin(half))
+    assert facts["precision"] == ["bf16 (8 runs)", "fp32 (16 runs)"]
+    assert facts["command"] == ["qneurons study run <mine>"]
+
+
+def study_of(frame, **changes):
+    keys = ("dataset", "network", "dropout", "activation", "setting", "seed")
+    runs = [
+        Run(**row, batch_size=64, learning_rate=0.05)
+        for row in frame.select(keys).unique(maintain_order=True).iter_rows(named=True)
+    ]
+    return Study(
+        **{"name": "mine", "title": "My <study>", "epochs": 3, "runs": tuple(runs)} | changes
+    )
+
+
+def with_ids(frame, study):
+    keys = ("dataset", "network", "dropout", "activation", "setting", "seed")
+    ids = {tuple(getattr(run, key) for key in keys): run.id for run in study.runs}
+    return frame.with_columns(run=pl.Series([ids[row] for row in frame.select(keys).iter_rows()]))
+
+
+def test_a_study_says_what_is_expected_and_what_is_missing(frame, tmp_path, quick):
+    study = study_of(frame)
+    begun = with_ids(frame, study).filter(pl.col("seed") != 2)
+    write_report(begun, tmp_path, study=study)
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "My &lt;study&gt;" in html
+    assert "My <study>" not in html
+    counts = dict(page.count_runs(begun, study))
+    assert counts["runs expected"] == 24
+    assert counts["finished"] == 16
+    assert counts["not begun"] == 8
+    assert "runs expected 24" in Page(html).text
+
+
+def test_a_study_reports_its_own_runs_only(frame, tmp_path, quick):
+    study = study_of(frame.filter(pl.col("activation") == "elu"))
+    mixed = with_ids(frame.filter(pl.col("activation") == "elu"), study)
+    mixed = pl.concat([mixed, frame.filter(pl.col("activation") == "tanh")])
+    write_report(mixed, tmp_path, study=study)
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "elu, without dropout" in html
+    assert "tanh, without dropout" not in html
+
+
+def test_names_are_escaped(make_frame, tmp_path, quick):
+    cells = (("<b>set", "net/<i>work", False, "<script>x</script>"),)
+    write_report(make_frame(cells=cells, **SMALL), tmp_path)
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for tag in ("<b>", "<i>", "<script"):
+        assert tag not in html
+    assert "&lt;script&gt;" in html
+    assert not any("/" in path.name or "<" in path.name for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"seeds": 1},
+        {"epochs": 1},
+        {"seeds": 1, "epochs": 1, "settings": ("base",)},
+        {"settings": ("c0.1",)},
+        {"settings": ("base", "c0.3", "a2@0.25", "n0.001")},
+        {"diverged": {("a1", 0): 2}},
+        {"diverged": {("a1", s): 1 for s in range(3)}},
+        {"diverged": {(k, s): 1 for k in SMALL["settings"] for s in range(3)}},
+        {"incomplete": {("base", 1): 1, ("c0.1", 0): 2}},
+    ],
+    ids=str,
+)
+def test_odd_data_make_a_report(make_frame, digits_cells, tmp_path, quick, odd):
+    write_report(make_frame(**SMALL | {"cells": digits_cells[:1]} | odd), tmp_path)
+    found = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert found.open == []
+    assert not re.search(r"\bnan\b", found.text)
+
+
+def test_without_a_study_nothing_is_expected(frame):
+    states = {"runs": 24, "finished": 24, "incomplete": 0, "diverged": 0}
+    assert dict(page.count_runs(frame, None)) == states
+
+
+def test_without_a_finished_run_the_page_says_so(make_frame, digits_cells, tmp_path, quick):
+    dead = {(setting, seed): 1 for setting in SMALL["settings"] for seed in range(3)}
+    write_report(make_frame(**SMALL, cells=digits_cells[:1], diverged=dead), tmp_path)
+    text = Page((tmp_path / "report.html").read_text(encoding="utf-8")).text
+    assert "No run reached the epoch at which settings are compared." in text
+    assert "diverged 12" in text
+
+
+def test_an_empty_store_is_one_line(frame, tmp_path):
+    with pytest.raises(StudyError, match="nothing to report: no epoch in this store"):
+        write_report(frame.clear(), tmp_path / "new")
+    with pytest.raises(StudyError, match="no epoch of the study 'mine'"):
+        write_report(frame, tmp_path / "new", study=study_of(frame))
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_failing_disk_leaves_no_half_page(frame, tmp_path, quick, monkeypatch):
+    from qneurons.report import artwork
+
+    write, written = artwork.replace, []
+
+    def fail_late(path, data):
+        if len(written) == 2:
+            raise OSError(28, "No space left on device")
+        written.append(path)
+        write(path, data)
+
+    monkeypatch.setattr(artwork, "replace", fail_late)
+    with pytest.raises(StudyError, match="No space left"):
+        write_report(frame, tmp_path)
+    assert len(written) == 2
+    assert not list(tmp_path.glob("report.*"))
