@@ -1,15 +1,17 @@
 """Microseconds per run and step of packed training, beside the naive loop.
 
     python benchmarks/bench_training.py [--networks mnist-mlp] [--precisions tf32 bf16] [--pack 50]
+    python benchmarks/bench_training.py --docs    # puts the last rows into docs/study.md
 
 A step's time is divided by the runs of its pack; evaluation is apart. The naive loop is the paper's
-snippet in an ordinary module, eager, one run at a time. Images are random: only time is measured.
-On the CPU the pack is compared with the same runs, one after the other. Rows are appended to
-results/training-cuda.csv (or -cpu).
+snippet in an ordinary module, eager, one run at a time; on the CPU the pack is also compared with
+the same runs one after the other. Images are random: only time is measured. Rows are appended to
+results/training-cuda.csv (or -cpu), with versions and device beside them.
 """
 
 import argparse
 import csv
+import dataclasses
 import shlex
 import sys
 from pathlib import Path
@@ -20,21 +22,17 @@ import torch.nn.functional as F
 from qneurons import bench
 from qneurons.activations import resolve
 from qneurons.provenance import ORIGIN, provenance
-from qneurons.study.data import Dataset
-from qneurons.study.networks import build
-from qneurons.study.spec import Run
+from qneurons.study.data import DATASETS, Dataset
+from qneurons.study.networks import NETWORKS, build
+from qneurons.study.spec import load_study
 from qneurons.study.training import Pack, computing
 
 RESULTS = Path(__file__).parent / "results"
-PROTOCOL = {
-    "mnist-mlp": ((1, 28, 28), 64, 0.05, 100),
-    "mnist-cnn": ((1, 28, 28), 64, 0.05, 50),
-    "cifar-cnn": ((3, 32, 32), 32, 0.01, 50),
-}
+RUNS = {"mnist-mlp": 100, "mnist-cnn": 50, "cifar-cnn": 50}  # in a pack on CUDA; 10 on the CPU
+VARIANTS = NAIVE, PACKED, ALONE = "naive loop", "packed", "one run at a time"
 COLUMNS = (
-    *("network", "activation", "dropout", "precision", "variant", "runs"),
-    *("us_per_run_and_step", "p20", "p80", "samples", "to_naive", "bytes"),
-    *ORIGIN,
+    *("network", "activation", "dropout", "precision", "variant", "runs", "us_per_run_and_step"),
+    *("p20_us", "p80_us", "samples", "to_naive", *ORIGIN),
 )
 
 
@@ -45,17 +43,16 @@ def random_data(shape, num=4096):
     return Dataset("random", images, labels, images[:512], labels[:512], "0" * 16)
 
 
-def naive_step(network, shape, batch_size, activation, device, dropout):
+def naive_step(run, data, device):
     """A step as the paper's code would do it in torch."""
-    row = resolve(activation)
-    model = build(network, shape, row, "base", dropout=dropout).to(device)
+    row, images = resolve(run.activation), data.x_train[: run.batch_size]
+    model = build(run.network, images.shape[1:], row, dropout=run.dropout).to(device)
     snippet = bench.paper_snippet(bench.plain(row))
     for module in model:
         if hasattr(module, "activation"):
             module.forward = snippet
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    x = torch.rand(batch_size, *shape, device=device)
-    y = torch.randint(10, (batch_size,), device=device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=run.learning_rate)
+    x, y = images.to(device) / 255, data.y_train[: run.batch_size].to(device)
 
     def step():
         optimizer.zero_grad()
@@ -65,114 +62,106 @@ def naive_step(network, shape, batch_size, activation, device, dropout):
     return step
 
 
-def make_pack(network, runs, data, device, precision, activation, dropout):
-    _, batch_size, rate, _ = PROTOCOL[network]
-    of_pack = [
-        Run(
-            "random",
-            network,
-            dropout,
-            activation,
-            f"c{0.02 * (1 + i // 10):g}",
-            i % 10,
-            batch_size,
-            rate,
-        )
-        for i in range(runs)
+def packed_step(run, num_runs, data, device, precision):
+    runs = [
+        dataclasses.replace(run, setting=f"c{0.02 * (1 + i // 10):g}", seed=i % 10)
+        for i in range(num_runs)
     ]
-    before = torch.cuda.memory_reserved() if device.type == "cuda" else 0
-    pack = Pack(of_pack, data, device=device, precision=precision)
-    with computing(precision, device):
-        pack._begin(1)
-        pack._train(batch_size)
-    # A CUDA graph keeps what its capture reserved.
-    num_bytes = torch.cuda.memory_reserved() - before if device.type == "cuda" else ""
+    pack = Pack(runs, data, device=device, precision=precision)
+    pack._begin(1)
 
     def step():
         pack.step.zero_()
-        pack._train(batch_size)
+        pack._train(pack.batch_size)
 
-    return pack, step, num_bytes
+    return step
 
 
-def profile(pack, device, path):
-    from torch.profiler import ProfilerActivity, profile
+def measure(run, num_runs, device, precision, seconds):
+    data = random_data(DATASETS[run.dataset].shape)
+    with computing(precision, device):
+        calls = {
+            NAIVE: naive_step(run, data, device),
+            PACKED: packed_step(run, num_runs, data, device, precision),
+        }
+        if device.type == "cpu":
+            calls[ALONE] = packed_step(run, 1, data, device, precision)
+        bench.warm_up(calls)
+        timings = bench.measure(calls, device, seconds=seconds)
+    for variant, time in timings.items():
+        num = num_runs if variant == PACKED else 1
+        yield {
+            **{name: getattr(run, name) for name in ("network", "activation", "dropout")},
+            **{"precision": precision, "variant": variant, "runs": num},
+            "us_per_run_and_step": time["median_us"] / num,
+            **{name: time[name] / num for name in ("p20_us", "p80_us")},
+            "samples": time["samples"],
+            "to_naive": time["median_us"] / num / timings[NAIVE]["median_us"],
+        }
 
-    pack.step.zero_()
-    with computing(pack.precision, device):
-        pack._train_eagerly(pack.batch_size)
-        torch.cuda.synchronize()
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
-            pack.step.zero_()
-            pack._train_eagerly(pack.batch_size)
-            torch.cuda.synchronize()
-    table = profiler.key_averages().table(
-        sort_by="self_cuda_time_total", row_limit=40, max_name_column_width=90
-    )
-    Path(path).write_text(table)
+
+def write_docs():
+    """The newest rows of every network, precision and variant, as the table of docs/study.md."""
+    lines = ["| | precision | naive loop | one run at a time | packed | runs in a pack | |"]
+    lines += ["| --- | --- | ---: | ---: | ---: | ---: | --- |"]
+    for path in sorted(RESULTS.glob("training-*.csv")):
+        with path.open(newline="") as file:
+            found = {
+                (row["network"], row["precision"], row["variant"]): row
+                for row in csv.DictReader(file)
+                if row["dropout"] == "False" and row["activation"] == "elu"
+            }
+        for network, precision in dict.fromkeys(key[:2] for key in found):
+            of = {variant: found.get((network, precision, variant)) for variant in VARIANTS}
+            times = [f"{float(r['us_per_run_and_step']):.1f}" if r else "" for r in of.values()]
+            row = of[PACKED]
+            where = f"{row['device']}, torch {row['torch']}, {row['date'][:10]}"
+            cells = [network, precision, times[0], times[2], times[1], row["runs"], where]
+            lines.append(f"| {' | '.join(cells)} |")
+    page = RESULTS.parent.parent / "docs" / "study.md"
+    begin, end = "<!-- training -->\n", "<!-- /training -->"
+    before, _, rest = page.read_text().partition(begin)
+    page.write_text(before + begin + "\n".join(lines) + "\n" + end + rest.partition(end)[2])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--networks", nargs="+", default=list(PROTOCOL), choices=PROTOCOL)
+    parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=NETWORKS)
     parser.add_argument("--precisions", nargs="+")
     parser.add_argument("--activation", default="elu")
     parser.add_argument("--dropout", action="store_true")
     parser.add_argument("--pack", type=int)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of measuring, for one line")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of measuring, for one network")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--profile", action="store_true", help="write what a step's kernels cost")
+    parser.add_argument("--docs", action="store_true", help="measure nothing, write the table")
     options = parser.parse_args()
+    if options.docs:
+        write_docs()
+        return
     device = torch.device(options.device)
-    precisions = options.precisions or (["tf32", "bf16"] if device.type == "cuda" else ["fp32"])
+    on_cuda = device.type == "cuda"
     origin = provenance(device, shlex.join(["python", *sys.argv]))
-    rows = []
-    for network in options.networks:
-        shape, batch_size, _, default_runs = PROTOCOL[network]
-        runs = options.pack or (default_runs if device.type == "cuda" else 10)
-        data = random_data(shape)
-        common = (device, options.activation, options.dropout)
-        naive = naive_step(network, shape, batch_size, options.activation, device, options.dropout)
-        for precision in precisions:
-            pack, packed, num_bytes = make_pack(network, runs, data, device, precision, *common[1:])
-            calls = {"naive loop": naive, "packed": packed}
-            if device.type != "cuda":
-                _, calls["one run at a time"], _ = make_pack(
-                    network, 1, data, device, precision, *common[1:]
-                )
-            with computing(precision, device):
-                bench.warm_up(calls)
-                timings = bench.measure(calls, device, seconds=options.seconds)
-            for variant, time in timings.items():
-                of = runs if variant == "packed" else 1
-                rows.append(
-                    {
-                        "network": network,
-                        "activation": options.activation,
-                        "dropout": options.dropout,
-                        "precision": precision,
-                        "variant": variant,
-                        "runs": of,
-                        "us_per_run_and_step": time["median_us"] / of,
-                        "p20": time["p20_us"] / of,
-                        "p80": time["p80_us"] / of,
-                        "samples": time["samples"],
-                        "to_naive": time["median_us"] / of / timings["naive loop"]["median_us"],
-                        "bytes": num_bytes if variant == "packed" else "",
-                    }
-                )
-                print({k: v for k, v in rows[-1].items() if k != "samples"}, flush=True)
-            if options.profile and device.type == "cuda":
-                profile(pack, device, options.out / f"profile-{network}-{precision}.txt")
     path = options.out / f"training-{device.type}.csv"
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        if new:
-            writer.writeheader()
-        writer.writerows(row | origin for row in rows)
-    print(f"{len(rows)} rows appended to {path}")
+    for network in options.networks:
+        run = dataclasses.replace(
+            load_study(f"paper-{network}").runs[0],
+            activation=options.activation,
+            dropout=options.dropout,
+        )
+        num_runs = options.pack or (RUNS[network] if on_cuda else 10)
+        for precision in options.precisions or (["tf32", "bf16"] if on_cuda else ["fp32"]):
+            rows = list(measure(run, num_runs, device, precision, options.seconds))
+            for row in rows:
+                time = f"{row['us_per_run_and_step']:9.1f} µs per run and step"
+                print(f"{network:9} {precision}  {row['variant']:17} {row['runs']:3} runs {time}")
+            new = not path.exists()
+            with path.open("a", newline="") as file:
+                writer = csv.DictWriter(file, COLUMNS)
+                if new:
+                    writer.writeheader()
+                writer.writerows(row | origin for row in rows)
+    print(f"rows appended to {path}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Measures q-activations beside the plain activation, the paper's snippet and a copy."""
 
 import contextlib
-import copy
 import csv
 import functools
 import statistics
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 import qneurons as qn
 from qneurons.activations import Activation, resolve
 from qneurons.provenance import ORIGIN
+from qneurons.study.networks import build
 
 Row = dict[str, Any]
 Call = Callable[[], object]
@@ -154,29 +154,6 @@ def measure_activation(case: Case, device: torch.device, *, seconds: float) -> l
 # --- one training step of the paper's network -----------------------------------------------------
 
 
-def mnist_cnn(activation: str) -> nn.Sequential:
-    """The paper's MNIST-CNN without dropout; Keras' batch normalisation, as its code had."""
-
-    def act() -> nn.Module:
-        row = resolve(activation)
-        if row.module is None:
-            raise ValueError(
-                f"the training step needs a row with a module, {activation!r} has none"
-            )
-        return row.module(**row.options, **row.parameters)
-
-    def norm(kind: Callable[..., nn.Module], features: int) -> nn.Module:
-        return kind(features, eps=1e-3, momentum=0.01)  # 0.99 as Keras counts it
-
-    return nn.Sequential(
-        *(nn.Conv2d(1, 32, 3), act(), norm(nn.BatchNorm2d, 32)),
-        *(nn.Conv2d(32, 32, 3), act(), nn.MaxPool2d(2), norm(nn.BatchNorm2d, 32)),
-        *(nn.Conv2d(32, 64, 3), act(), norm(nn.BatchNorm2d, 64)),
-        *(nn.Conv2d(64, 64, 3), act(), nn.MaxPool2d(2), nn.Flatten(), norm(nn.BatchNorm1d, 1024)),
-        *(nn.Linear(1024, 512), act(), norm(nn.BatchNorm1d, 512), nn.Linear(512, 10)),
-    )
-
-
 def measure_step(job: Step, device: torch.device, *, seconds: float) -> list[Row]:
     """Measures a training step with the plain activation and with ours.
 
@@ -185,8 +162,10 @@ def measure_step(job: Step, device: torch.device, *, seconds: float) -> list[Row
     """
     images = torch.rand(job.batch, 1, 28, 28, device=device)
     labels = torch.randint(10, (job.batch,), device=device)
-    models: dict[str, nn.Module] = {"plain": mnist_cnn(job.activation).to(device)}
-    models["qneurons"] = qn.convert(copy.deepcopy(models["plain"]))
+    models: dict[str, nn.Module] = {
+        variant: build("mnist-cnn", images.shape[1:], resolve(job.activation), kind).to(device)
+        for variant, kind in {"plain": "base", "qneurons": "q"}.items()
+    }
     if _is_cuda(device):
         torch.compiler.reset()
     calls: dict[Any, Call] = {}

@@ -14,7 +14,7 @@ COLUMNS = [
     *("train_loss", "test_loss", "test_accuracy", "test_loss_limit", "test_accuracy_limit"),
     *("test_loss_mean", "test_accuracy_mean", "diverged", "seconds", "run"),
     *("batch_size", "learning_rate", "learning_rate_decay", "phi"),
-    *("device", "precision", "torch", "qneurons", "commit"),
+    *("device", "precision", "torch", "qneurons", "commit", "command"),
 ]
 
 
@@ -43,7 +43,7 @@ def test_one_row_for_each_epoch_of_each_run():
     assert (first["device"], first["precision"]) == ("another", "")
     run = pretend.runs(2)[1]
     wanted = {**run.__dict__, **pretend.epoch(run, 1).__dict__}
-    wanted |= {name: pretend.ORIGIN[name] for name in COLUMNS[-5:]}
+    wanted |= {name: pretend.ORIGIN[name] for name in COLUMNS[-6:]}
     assert second == wanted
 
 

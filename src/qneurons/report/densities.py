@@ -61,8 +61,8 @@ def neuron_density(
     phi: float = PHI,
     *,
     reach: float = 3.0,
-    columns: int = 241,
-    lines: int = 240,
+    columns: int = 161,
+    lines: int = 160,
 ) -> NeuronDensity:
     """Computes the law of the q-neuron for x in ±reach, over the range of f and of the limit."""
     x = torch.linspace(-reach, reach, columns, dtype=torch.float64)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import polars
 
 CELL = ("dataset", "network", "dropout", "activation", "setting", "seed")
-ORIGIN = ("device", "precision", "torch", "qneurons", "commit")
+ORIGIN = ("device", "precision", "torch", "qneurons", "commit", "command")
 
 
 def frame(records: Records) -> "polars.DataFrame":
