@@ -28,6 +28,7 @@ setup(
             f"qneurons.kernels._native_{name}",
             [KERNELS + "native.c"],
             depends=[KERNELS + "native_math.h", KERNELS + "native_rows.h"],
+            define_macros=[("BUILD", name)],
             extra_compile_args=FLAGS + flags,
             optional=True,
         )

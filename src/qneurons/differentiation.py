@@ -5,7 +5,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -150,18 +150,9 @@ def _primal(x: Tensor) -> Tensor:
 # --- δ drawn from seeds ---------------------------------------------------------------------------
 
 
-class Law(NamedTuple):
-    """What the ops take beside x: the law of δ, and the row by the name that kernels know.
-
-    There are a seed and a λ for each group, of which ``inner`` neighbours at a time are elements.
-    """
-
-    seed: Tensor
-    lam: Tensor
-    phi: Tensor
-    inner: int
-    name: str
-    parameters: list[float]
+# What the ops take beside x: seed, λ and φ, the law of δ; how many neighbours are of one group; and
+# the name and the parameters of the row, by which kernels know it.
+Law = tuple[Tensor, Tensor, Tensor, int, str, list[float]]
 
 
 def row_of(activation: Activation) -> tuple[str, list[float]]:
@@ -218,8 +209,8 @@ class _TrainingDraw(_Draw):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, law: Law, activation: Activation) -> Tensor:  # type: ignore[override]
-        ctx.save_for_backward(x, law.seed, law.lam, law.phi)
-        ctx.inner, ctx.row, ctx.activation = law.inner, law[4:], activation
+        ctx.save_for_backward(x, *law[:3])
+        ctx.law, ctx.activation = law[3:], activation
         return ops.sample(x, *law)
 
     setup_context = staticmethod(torch.autograd.Function.setup_context)
@@ -227,9 +218,9 @@ class _TrainingDraw(_Draw):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         if _is_differentiated():
+            ctx.inner = ctx.law[0]
             return _pull(grads[0], *ctx.saved_tensors, ctx=ctx), None, None
-        slope = ops.sample_backward(grads[0], *ctx.saved_tensors, ctx.inner, *ctx.row)
-        return slope, None, None
+        return ops.sample_backward(grads[0], *ctx.saved_tensors, *ctx.law), None, None
 
 
 # Without the layer of Function.apply that serves torch.func: it takes as long as a small kernel.

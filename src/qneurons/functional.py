@@ -10,8 +10,8 @@ from torch import Tensor
 
 from qneurons import kernels
 from qneurons.activations import Activation, ActivationLike, resolve, rows
-from qneurons.differentiation import Law, difference, draw, row_of
-from qneurons.kernels import kernel_name, ops
+from qneurons.differentiation import difference, draw, row_of
+from qneurons.kernels import device_type, ops
 from qneurons.noise import draw_delta, draw_seed, seeded_delta
 from qneurons.quadrature import TINY_DELTA, delta_rule
 from qneurons.reference import compute_dtype
@@ -83,11 +83,13 @@ def sample(
     seed: Tensor | None = None,
 ) -> Tensor:
     """The draw of :func:`q_activation` for arguments that were checked before."""
-    name, values = kernel_name(activation), lam if seed is None else seed
-    grouping = _grouping(values, x.shape) if isinstance(values, Tensor) else (1, x.numel())
+    (name, parameters), values = row_of(activation), lam if seed is None else seed
+    grouping: tuple[int, int] | None = 1, x.numel()
+    if isinstance(values, Tensor) and values.numel() > 1:
+        grouping = _grouping(values, x.shape)
     # A group draws at least one block of noise, of 4096 elements: many small ones are drawn apart.
     has_groups = grouping is not None and not 1 < grouping[0] > x.numel() / 1024
-    is_fused = name is not None and kernels.is_fused(x.device.type, x.dtype, name)
+    is_fused = name != "" and kernels.is_fused(device_type(x), x.dtype, name)
     if seed is None and not (has_groups and is_fused):
         delta = draw_delta(
             x.shape, lam, phi, dtype=compute_dtype(x), device=x.device, generator=generator
@@ -96,24 +98,24 @@ def sample(
     assert grouping is not None  # checked where a seed is given
     groups, inner = grouping
     if seed is None:
-        seed = _draw_seed(groups, x.device, generator)
+        draws = _traced_seed if torch.compiler.is_compiling() else draw_seed
+        seed = draws(groups, x.device, generator)
     lam, phi = _values(lam, x), _values(phi, x)
-    if lam.numel() < groups:
+    if groups > 1 and lam.numel() < groups:
         lam = lam.expand(groups).contiguous()
     if seed.dim() != 1:
         seed = seed.reshape(-1)
-    if name is None:
-        dtype = compute_dtype(x)
-        delta = seeded_delta(x.shape, seed, lam, phi, max(inner, 1), dtype=dtype)
+    inner = max(inner, 1)
+    if not name:
+        delta = seeded_delta(x.shape, seed, lam, phi, inner, dtype=compute_dtype(x))
         return difference(x, delta, activation)
-    return draw(x, Law(seed, lam, phi, max(inner, 1), *row_of(activation)), activation)
+    return draw(x, (seed, lam, phi, inner, name, parameters), activation)
 
 
-def _draw_seed(num: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
-    traced = torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active()
-    if traced and generator is None:
-        return ops.draw_seed(num, device=device)
-    return draw_seed(num, device, generator)
+def _traced_seed(num: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
+    if generator is not None or torch._C._are_functorch_transforms_active():
+        return draw_seed(num, device, generator)
+    return ops.draw_seed(num, device=device)
 
 
 def _grouping(values: Tensor, shape: torch.Size) -> tuple[int, int] | None:
@@ -130,14 +132,15 @@ def _grouping(values: Tensor, shape: torch.Size) -> tuple[int, int] | None:
 def _values(value: float | Tensor, x: Tensor) -> Tensor:
     """λ or φ as a tensor, which a kernel reads when it runs: CUDA graphs do not freeze it."""
     dtype = compute_dtype(x)
-    if not isinstance(value, Tensor):
-        if torch.compiler.is_compiling():  # full would be compiled again for every value
-            return torch.ones(1, dtype=dtype, device=x.device) * value
-        return torch.full((1,), value, dtype=dtype, device=x.device)
-    if value.dtype != dtype or value.device != x.device:
-        value = value.to(x.device, dtype)
-    value = value.resolve_neg()  # the kernels read its memory
-    return value if value.dim() == 1 else value.reshape(-1)
+    if isinstance(value, Tensor):
+        is_beside = value.is_cpu if x.is_cpu else value.device == x.device
+        if value.dtype is not dtype or not is_beside:
+            value = value.to(x.device, dtype)
+        value = value.resolve_neg()  # the kernels read its memory
+        return value if value.dim() == 1 else value.reshape(-1)
+    if torch.compiler.is_compiling():  # full would be compiled again for every value
+        return torch.ones(1, dtype=dtype, device=x.device) * value
+    return torch.full((1,), value, dtype=dtype, device=x.device)
 
 
 def q_difference(x: Tensor, delta: float | Tensor, activation: ActivationLike) -> Tensor:

@@ -102,13 +102,12 @@ class QActivation(nn.Module):
         self._eval_mode = check_eval_mode(eval_mode)
 
     def forward(self, x: Tensor) -> Tensor:
-        mode = "sample" if self.training else self._eval_mode
-        if mode == "limit":
+        if self.training or self._eval_mode == "sample":
+            check_x(x)
+            return sample(x, self.activation, self._lam, self._phi)
+        if self._eval_mode == "limit":
             return q_limit(x, self.activation)
-        if mode == "mean":
-            return q_mean(x, self.activation, self.lam, self.phi)
-        check_x(x)
-        return sample(x, self.activation, self._lam, self._phi)
+        return q_mean(x, self.activation, self.lam, self.phi)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "QActivation":
         super()._apply(fn, recurse)

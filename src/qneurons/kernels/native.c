@@ -1,12 +1,19 @@
 /* q-activations on the CPU: noise, value and slope in one pass, from pointers and sizes alone.
  *
  * The work is cut as the noise is (noise.py): a block of 4096 elements of a group is 512 Philox
- * calls of 8 slots, and slot s of call c belongs to element 512 s + c. Every loop runs over the 512
- * elements of a slot, without a branch, a call or a remainder, and is vectorised by the compiler.
- * The form of a row is chosen for a slot as a whole. So the bits of an element may depend on its
- * slot, but neither on threads nor on other groups.
+ * calls of 8 slots, and slot s of call c belongs to element 512 s + c. The two slots that a word of
+ * each call serves are a piece. Every loop runs over a piece, without a branch, a call or a
+ * remainder, and is vectorised by the compiler. The form of a row is chosen for a piece as a whole.
+ * So the bits of an element may depend on its piece, but neither on threads nor on other groups.
+ *
+ * Words, deltas and the row are loops apart: in one, the chain of dependent instructions would be
+ * longer than what a processor keeps in flight, and it took longer.
  */
 
+#if defined(BUILD) && __has_include(<Python.h>)
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h> /* before any other, as it asks */
+#endif
 #include <float.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -21,6 +28,7 @@
 #include "native_rows.h"
 
 #define CALLS 512
+#define PIECE (2 * CALLS)
 #define BLOCK (8 * CALLS)
 #define TINY_DELTA 0x1p-40f
 #define LARGEST_NORMAL 5.65f /* of the noise: sqrt(46 log(2)) = 5.647 */
@@ -81,21 +89,36 @@ static void draw_words(uint64_t seed, uint64_t block, uint32_t words[restrict 4]
     }
 }
 
+/* The law of delta: with y = v - 1/4 and 0 <= v <= 1/2, lam sin(pi v) is v times an even and an odd
+   polynomial in y, and lam sin(pi (1/2 - v)) is 1/2 - v times their difference. */
+typedef struct {
+    float even0, even1, even2, even3, odd0, odd1, odd2, floor;
+} Noise;
+
+static Noise noise_of(float lam, float floor) {
+    lam = at_most(lam, 0x1p125f); /* so that no coefficient is infinite */
+    return (Noise){lam * 2.828427077f,    lam * -4.245942629f, lam * 2.009652922f,
+                   lam * -4.485590429e-1f, lam * -2.427938593f, lam * 2.366819662f,
+                   lam * -8.124152928e-1f, floor};
+}
+
 /* Box and Muller: one word makes two normal numbers. The angle is folded into a quarter of the
-   circle before it is multiplied by pi, so that no rounding changes the sign of a number, which
-   decides the side of delta. */
-static void draw_deltas(const uint32_t words[restrict CALLS], float lam, float floor,
-                        float deltas[restrict 2][CALLS]) {
+   circle before it is multiplied by pi, and the signs are set by what it was: no rounding changes
+   the sign of a number, which decides the side of delta. */
+static void draw_deltas(const uint32_t words[restrict CALLS], Noise noise,
+                        float deltas[restrict PIECE]) {
     for (int call = 0; call < CALLS; call++) {
         uint32_t word = words[call], rotated = word >> 19 | word << 13;
         float u = 2 - float_of(0x3f800000 | (rotated & 0x7fffff));
         float angle = float_of(0x40000000 | (word & 0x7fffff)) - 3; /* over pi */
-        float radius = lam * __builtin_sqrtf(minus_twice_log(u));
-        float from_axis = 0.5f - magnitude(angle), s = 0.5f - magnitude(from_axis);
-        float cos = sin_pi(from_axis), sin = with_sign(sin_pi(s), angle);
-        float first = radius * cos, second = radius * sin;
-        deltas[0][call] = first + with_sign(floor, first);
-        deltas[1][call] = second + with_sign(floor, second);
+        float radius = __builtin_sqrtf(minus_twice_log(u));
+        float from_axis = 0.5f - magnitude(angle);
+        float v = magnitude(from_axis), y = v - 0.25f, y2 = y * y;
+        float even = noise.even0 + y2 * (noise.even1 + y2 * (noise.even2 + y2 * noise.even3));
+        float odd = y * (noise.odd0 + y2 * (noise.odd1 + y2 * noise.odd2));
+        float cos = v * (even + odd), sin = (0.5f - v) * (even - odd);
+        deltas[call] = with_sign(radius * cos + noise.floor, from_axis);
+        deltas[call + CALLS] = with_sign(radius * sin + noise.floor, angle);
     }
 }
 
@@ -108,55 +131,47 @@ typedef void Backward(const float *restrict x, const float *restrict delta,
 
 /* Each row, its form where delta > -1, and up to which |delta x| that one is right. */
 #define ANY FLT_MAX
-#define WITHOUT_DELTA INFINITY /* the form does not look at delta */
 #define ROWS(DO)                                                                                  \
-    DO(identity, q_identity, WITHOUT_DELTA) DO(relu, q_relu, WITHOUT_DELTA)                       \
-    DO(leaky_relu, q_leaky_relu, WITHOUT_DELTA) DO(hardtanh, q_hardtanh, ANY)                     \
-    DO(relu6, q_relu6, ANY) DO(hardswish, q_hardswish, ANY) DO(elu, small_elu, 3)                 \
-    DO(selu, small_selu, 3) DO(celu, small_celu, 3) DO(sigmoid, small_sigmoid, 3)                 \
-    DO(tanh, small_tanh, 1.5f) DO(softplus, q_softplus, ANY) DO(silu, small_silu, 3)              \
-    DO(gelu, q_gelu, ANY) DO(gelu_tanh, q_gelu_tanh, ANY) DO(mish, q_mish, ANY)                   \
-    DO(softsign, q_softsign, ANY) DO(sin, q_sin, ANY) DO(delta, q_delta, ANY)
+    DO(identity, q_identity, ANY) DO(relu, q_relu, ANY) DO(leaky_relu, q_leaky_relu, ANY)         \
+    DO(hardtanh, small_hardtanh, ANY) DO(relu6, small_relu6, ANY)                                 \
+    DO(hardswish, small_hardswish, ANY)                                                           \
+    DO(elu, small_elu, 3) DO(unit_elu, small_unit_elu, 3) DO(selu, small_selu, 3)                 \
+    DO(celu, small_celu, 3) DO(sigmoid, small_sigmoid, 3) DO(tanh, small_tanh, 1.5f)              \
+    DO(softplus, q_softplus, ANY) DO(silu, small_silu, 3) DO(gelu, small_gelu, 0.5f)              \
+    DO(gelu_tanh, q_gelu_tanh, ANY) DO(mish, q_mish, ANY) DO(softsign, q_softsign, ANY)           \
+    DO(sin, q_sin, ANY) DO(delta, q_delta, ANY)
 
-#define LOOPS(name, form, crossing)                                                               \
+#define LOOPS(name, form, steps)                                                                  \
     static void forward_##name(const float *restrict x, const float *restrict delta,              \
                                float *restrict out, float first, float second) {                  \
-        for (int i = 0; i < CALLS; i++)                                                           \
-            out[i] = form(x[i], delta[i], first, second, crossing).value;                         \
+        for (int i = 0; i < PIECE; i++)                                                           \
+            out[i] = form(x[i], delta[i], first, second, steps).value;                            \
     }                                                                                             \
     static void backward_##name(const float *restrict x, const float *restrict delta,             \
                                 const float *restrict grad, float *restrict out, float first,     \
                                 float second) {                                                   \
-        for (int i = 0; i < CALLS; i++)                                                           \
-            out[i] = grad[i] * form(x[i], delta[i], first, second, crossing).slope;               \
+        for (int i = 0; i < PIECE; i++)                                                           \
+            out[i] = grad[i] * form(x[i], delta[i], first, second, steps).slope;                  \
     }
-#define DEFINE(name, form, limit) LOOPS(name, q_##name, 1) LOOPS(small_##name, form, 0)
+#define DEFINE(name, form, limit)                                                                 \
+    LOOPS(name, q_##name, CROSSING) LOOPS(small_##name, form, SMALL)                              \
+    LOOPS(tiny_##name, form, TINY) LOOPS(still_##name, form, STILL)
 ROWS(DEFINE)
 
 #define ENTRY(name, form, limit)                                                                  \
-    {"q_" #name, forward_##name, backward_##name, limit, forward_small_##name,                    \
-     backward_small_##name},
+    {"q_" #name,                                                                                  \
+     limit,                                                                                       \
+     {forward_still_##name, forward_tiny_##name, forward_small_##name, forward_##name},           \
+     {backward_still_##name, backward_tiny_##name, backward_small_##name, backward_##name}},
 static const struct {
     const char *name;
-    Forward *forward;
-    Backward *backward;
     float small;
-    Forward *small_forward;
-    Backward *small_backward;
+    Forward *forward[NUM_STEPS];
+    Backward *backward[NUM_STEPS];
 } TABLE[] = {ROWS(ENTRY)};
 
 #define NUMBER(name, form, limit) ROW_##name,
 enum { ROWS(NUMBER) NUM_ROWS };
-
-/* The largest |delta x|, as the bits of a float, which order as integers do; of NaN the largest. */
-static uint32_t largest_step(const float *restrict x, const float *restrict delta) {
-    uint32_t largest = 0;
-    for (int i = 0; i < CALLS; i++) {
-        uint32_t bits = bits_of(magnitude(x[i] * delta[i]));
-        largest = bits > largest ? bits : largest;
-    }
-    return largest;
-}
 
 /* --- dtypes --------------------------------------------------------------------------------- */
 
@@ -208,14 +223,15 @@ typedef struct {
     const float *lam, *phi;
     int64_t groups, inner, per_group;
     float first, second;
-    float small; /* up to which |delta x| the forms for small steps serve */
+    float small;     /* up to which |delta x| the forms for small steps serve */
+    float low, high; /* the kinks of a row that is linear between them, else NaN */
     int64_t blocks_per_group, num_blocks, share;
     _Atomic int64_t next;
 } Job;
 
 typedef struct {
     uint32_t words[4][CALLS];
-    float deltas[2][CALLS], x[CALLS], grad[CALLS], out[CALLS];
+    float deltas[PIECE], x[PIECE], grad[PIECE], out[PIECE];
 } __attribute__((aligned(64))) Room;
 
 /* Where the position of a group lies, and how many after it follow in memory. */
@@ -233,29 +249,61 @@ static inline Run run_at(const Job *job, int64_t group, int64_t position, int64_
 static const float *load(const Job *job, const void *from, int64_t group, int64_t position,
                          int64_t num, float *restrict buffer) {
     Run run = run_at(job, group, position, num);
-    if (job->dtype == FLOAT32 && run.length == CALLS) return (const float *)from + run.offset;
+    if (job->dtype == FLOAT32 && run.length == PIECE) return (const float *)from + run.offset;
     for (int64_t done = 0; done < num; done += run.length) {
         run = run_at(job, group, position + done, num - done);
         widen(job->dtype, from, run.offset, run.length, buffer + done);
     }
-    memset(buffer + num, 0, (CALLS - num) * sizeof *buffer); /* the choice of form looks at it */
+    memset(buffer + num, 0, (PIECE - num) * sizeof *buffer); /* the choice of form looks at it */
     return buffer;
 }
 
-static void apply(const Job *job, int64_t group, int64_t position, int64_t num,
-                  const float *restrict delta, float small, Room *room) {
+/* The largest |x|, by its bits, which order as integers do; of NaN the largest. */
+static float largest(const float *restrict x) {
+    uint32_t found = 0;
+    for (int i = 0; i < PIECE; i++) {
+        uint32_t bits = bits_of(magnitude(x[i]));
+        found = bits > found ? bits : found;
+    }
+    return float_of(found);
+}
+
+/* Whether a step of up to reach |x| can take an x to a kink; also where x is NaN. */
+static int is_near_kink(const float *restrict x, float low, float high, float reach) {
+    for (int i = 0; i < PIECE; i += 128) {
+        uint32_t found = 0;
+        for (int j = i; j < i + 128; j++) {
+            float step = reach * magnitude(x[j]);
+            found |= !((magnitude(x[j] - low) >= step) & (magnitude(x[j] - high) >= step));
+        }
+        if (found) return 1;
+    }
+    return 0;
+}
+
+/* What the steps of a piece are, given that no |delta| is above reach. */
+static int choose_steps(const Job *job, const float *x, float reach) {
+    if (job->row == ROW_identity) return STILL;
+    if (reach >= 1) return CROSSING;
+    if (job->low == job->high) return STILL; /* both are 0 */
+    if (job->low < job->high) return is_near_kink(x, job->low, job->high, reach) ? SMALL : STILL;
+    if (job->small == ANY) return SMALL;
+    float step = reach * largest(x);
+    if (!(step <= job->small)) return CROSSING;
+    if (job->row == ROW_gelu) return step * step <= 1.8f * reach ? SMALL : CROSSING;
+    return step <= job->small / 6 ? TINY : SMALL;
+}
+
+static void apply(const Job *job, int64_t group, int64_t position, int64_t num, const float *x,
+                  int steps, Room *room) {
     Run run = run_at(job, group, position, num);
-    int direct = job->dtype == FLOAT32 && run.length == CALLS;
+    int direct = job->dtype == FLOAT32 && run.length == PIECE;
     float *out = direct ? (float *)job->out + run.offset : room->out;
-    const float *x = load(job, job->x, group, position, num, room->x);
-    int is_small = small >= ANY || (small > 0 && largest_step(x, delta) <= bits_of(small));
     if (job->grad == NULL) {
-        Forward *row = is_small ? TABLE[job->row].small_forward : TABLE[job->row].forward;
-        row(x, delta, out, job->first, job->second);
+        TABLE[job->row].forward[steps](x, room->deltas, out, job->first, job->second);
     } else {
-        Backward *row = is_small ? TABLE[job->row].small_backward : TABLE[job->row].backward;
         const float *grad = load(job, job->grad, group, position, num, room->grad);
-        row(x, delta, grad, out, job->first, job->second);
+        TABLE[job->row].backward[steps](x, room->deltas, grad, out, job->first, job->second);
     }
     if (direct) return;
     for (int64_t done = 0; done < num; done += run.length) {
@@ -267,16 +315,20 @@ static void apply(const Job *job, int64_t group, int64_t position, int64_t num,
 static void apply_to_block(const Job *job, int64_t index, Room *room) {
     int64_t group = index / job->blocks_per_group, block = index % job->blocks_per_group;
     float lam = job->lam[group], floor = at_least(*job->phi, TINY_DELTA);
-    int crossing = LARGEST_NORMAL * lam + floor >= 1 && job->row != ROW_identity;
-    float small = crossing ? 0 : job->small;
-    int looks_at_delta = small != WITHOUT_DELTA;
-    if (looks_at_delta) draw_words(job->seed[group], block, room->words);
+    float reach = (LARGEST_NORMAL * lam + floor) * 1.000001f; /* for the roundings on either side */
+    Noise noise = noise_of(lam, floor);
     int64_t left = job->per_group - block * BLOCK, position = block * BLOCK;
-    for (int slot = 0; slot < 8 && left > 0; slot++, left -= CALLS, position += CALLS) {
-        if (looks_at_delta && slot % 2 == 0)
-            draw_deltas(room->words[slot / 2], lam, floor, room->deltas);
-        int64_t num = left < CALLS ? left : CALLS;
-        apply(job, group, position, num, room->deltas[slot % 2], small, room);
+    int has_words = 0;
+    for (int word = 0; word < 4 && left > 0; word++, left -= PIECE, position += PIECE) {
+        int64_t num = left < PIECE ? left : PIECE;
+        const float *x = load(job, job->x, group, position, num, room->x);
+        int steps = choose_steps(job, x, reach);
+        if (steps != STILL) {
+            if (!has_words) draw_words(job->seed[group], block, room->words);
+            has_words = 1;
+            draw_deltas(room->words[word], noise, room->deltas);
+        }
+        apply(job, group, position, num, x, steps, room);
     }
 }
 
@@ -310,14 +362,18 @@ void qneurons_apply(int row, int dtype, const void *grad, const void *x, void *o
                     const int64_t *seed, const float *lam, const float *phi, int64_t num,
                     int64_t groups, int64_t inner, float first, float second, Team *team,
                     int num_threads) {
-    if (row == ROW_elu && first == 1) row = ROW_celu; /* the same, without a jump of the slope */
+    if (row == ROW_elu && first == 1) row = ROW_unit_elu; /* without a jump of the slope */
     int64_t per_group = num / groups, blocks_per_group = (per_group + BLOCK - 1) / BLOCK;
     Job job = {.row = row, .dtype = dtype, .grad = grad, .x = x, .out = out,
                .seed = seed, .lam = lam, .phi = phi,
                .groups = groups, .inner = inner, .per_group = per_group,
                .first = first, .second = second,
-               .small = row == ROW_celu ? at_most(TABLE[row].small * first, FLT_MAX) : TABLE[row].small,
+               .small = TABLE[row].small, .low = NAN, .high = NAN,
                .blocks_per_group = blocks_per_group, .num_blocks = groups * blocks_per_group};
+    if (row == ROW_celu) job.small = at_most(job.small * first, FLT_MAX / 2);
+    if (row == ROW_relu || row == ROW_leaky_relu) job.low = job.high = 0;
+    if (row == ROW_hardtanh) job.low = first, job.high = second;
+    if (row == ROW_relu6) job.low = 0, job.high = 6;
     expect_writes(out, num * (dtype == FLOAT32 ? 4 : 2));
     job.share = 1 + (job.num_blocks - 1) / (4 * num_threads);
     if (num_threads > 1) team(work, &job, num_threads, 0);
@@ -339,3 +395,35 @@ int qneurons_best_build(void) {
 #endif
     return 0;
 }
+
+#if defined(Py_LIMITED_API)
+
+/* qneurons_apply as a function of Python, with addresses as integers: cheaper than by ctypes. A
+   build without Python's headers has only that. */
+static PyObject *apply_from_python(PyObject *self, PyObject *const *given, Py_ssize_t num_given) {
+    (void)self;
+    if (num_given != 15) return PyErr_Format(PyExc_TypeError, "apply takes 15 arguments");
+    int64_t integers[15];
+    for (int i = 0; i < 15; i++)
+        integers[i] = i == 11 || i == 12 ? 0 : PyLong_AsLongLong(given[i]);
+    float first = PyFloat_AsDouble(given[11]), second = PyFloat_AsDouble(given[12]);
+    if (PyErr_Occurred()) return NULL;
+#define AT(i) ((void *)(intptr_t)integers[i])
+    PyThreadState *state = PyEval_SaveThread();
+    qneurons_apply(integers[0], integers[1], AT(2), AT(3), AT(4), AT(5), AT(6), AT(7), integers[8],
+                   integers[9], integers[10], first, second, (Team *)AT(13), integers[14]);
+    PyEval_RestoreThread(state);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"apply", (PyCFunction)(void (*)(void))apply_from_python, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "native", .m_methods = functions};
+
+#define JOINED(a, b) a##b
+#define INIT(build) JOINED(PyInit__native_, build)
+PyMODINIT_FUNC INIT(BUILD)(void) { return PyModule_Create(&module); }
+
+#endif

@@ -1,9 +1,11 @@
-"""The fused CPU kernel, native.c, called by way of ctypes: one build serves every torch."""
+"""The fused CPU kernel, native.c, called by addresses alone: one build serves every torch."""
 
 import ctypes
 import os
 from collections.abc import Sequence
-from importlib.machinery import EXTENSION_SUFFIXES
+from functools import partial
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
 
@@ -40,25 +42,15 @@ def supports(dtype: torch.dtype, name: str) -> bool:
     return dtype in _DTYPES and name in _rows
 
 
-def forward(x: Tensor, *law: Any) -> Tensor:
-    """As :func:`qneurons.kernels.plain.forward`."""
-    return _run(None, x, *law)
-
-
-def backward(grad: Tensor, x: Tensor, *law: Any) -> Tensor:
-    """As :func:`qneurons.kernels.plain.backward`."""
-    return _run(grad, x, *law)
-
-
 def normals(seed: Tensor, num: int) -> Tensor:
     """The noise alone, as :func:`qneurons.noise.normals`."""
     as_kernel: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
     x = torch.empty(seed.numel(), num, **as_kernel)
     lam, phi = torch.ones(seed.numel(), **as_kernel), torch.zeros(1, **as_kernel)
-    return _run(None, x, seed.flatten(), lam, phi, max(num, 1), "q_delta", ())
+    return forward(x, seed.flatten(), lam, phi, max(num, 1), "q_delta", ())
 
 
-def _run(
+def backward(
     grad: Tensor | None,
     x: Tensor,
     seed: Tensor,
@@ -68,6 +60,7 @@ def _run(
     name: str,
     parameters: Sequence[float],
 ) -> Tensor:
+    """As :func:`qneurons.kernels.plain.backward`; without a gradient, as its ``forward``."""
     out = torch.empty_like(x)
     num = x.numel()
     if not num:
@@ -76,8 +69,8 @@ def _run(
     if not in_order:
         x = x.contiguous()
     result = out if in_order else torch.empty_like(x)
-    if grad is not None:
-        grad = (grad if grad.dtype is x.dtype else grad.to(x.dtype)).contiguous()
+    if grad is not None and not (grad.dtype is x.dtype and grad.is_contiguous()):
+        grad = grad.to(x.dtype).contiguous()
     if lam.dtype is not torch.float32:
         lam = lam.float()
     if phi.dtype is not torch.float32:
@@ -89,7 +82,7 @@ def _run(
     _apply(
         _rows[name],
         _DTYPES[x.dtype],
-        None if grad is None else grad.data_ptr(),
+        0 if grad is None else grad.data_ptr(),
         x.data_ptr(),
         result.data_ptr(),
         seed.data_ptr(),
@@ -101,10 +94,12 @@ def _run(
         first,
         second,
         _team,
-        torch.get_num_threads() if _team and num > _LARGEST_ALONE else 1,
+        torch.get_num_threads() if num > _LARGEST_ALONE and _team else 1,
     )
     return out if in_order else out.copy_(result)
 
+
+forward = partial(backward, None)
 
 # --- loading --------------------------------------------------------------------------------------
 
@@ -141,7 +136,7 @@ def _load_best(wanted: str) -> tuple[ctypes.CDLL, str]:
     return portable, "portable"
 
 
-def _find_team() -> int | None:
+def _find_team() -> int:
     """The address of GOMP_parallel in the OpenMP library that torch itself runs on.
 
     Its threads are the ones that torch's loops use: they are awake between two operations, and no
@@ -149,18 +144,25 @@ def _find_team() -> int | None:
     a second team beside the first, which still waits in a busy loop for torch's next operation.
     """
     try:
-        return ctypes.cast(ctypes.CDLL(torch._C.__file__).GOMP_parallel, _pointer).value
+        return ctypes.cast(ctypes.CDLL(torch._C.__file__).GOMP_parallel, _pointer).value or 0
     except (AttributeError, OSError):
-        return None
+        return 0
 
 
 def _forget_team() -> None:
     # The threads stay behind in the parent, and the library would wait for them.
     global _team
-    _team = None
+    _team = 0
 
 
 def _bind(library: ctypes.CDLL) -> Any:
+    """The function that runs the kernel: Python's own where the build had its headers."""
+    path = Path(library._name)
+    name = path.name.partition(".")[0]
+    loader = ExtensionFileLoader(name, str(path))
+    spec = spec_from_loader(name, loader)
+    if hasattr(library, f"PyInit_{name}") and spec is not None:
+        return module_from_spec(spec).apply
     library.qneurons_apply.argtypes, library.qneurons_apply.restype = _ARGUMENTS, None
     return library.qneurons_apply
 

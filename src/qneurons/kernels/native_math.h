@@ -3,26 +3,29 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t bits_of(float x) {
+/* A loop with a call in it is not vectorised, and these are too long to be inlined unasked. */
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE uint32_t bits_of(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     return bits;
 }
 
-static inline float float_of(uint32_t bits) {
+INLINE float float_of(uint32_t bits) {
     float x;
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 
-static inline float magnitude(float x) { return __builtin_fabsf(x); }
+INLINE float magnitude(float x) { return __builtin_fabsf(x); }
 
-static inline float with_sign(float size, float sign) { return __builtin_copysignf(size, sign); }
+INLINE float with_sign(float size, float sign) { return __builtin_copysignf(size, sign); }
 
 /* The first argument, clamped; a NaN passes, which it would not with the operands exchanged. */
-static inline float at_least(float x, float low) { return x < low ? low : x; }
+INLINE float at_least(float x, float low) { return x < low ? low : x; }
 
-static inline float at_most(float x, float high) { return x > high ? high : x; }
+INLINE float at_most(float x, float high) { return x > high ? high : x; }
 
 /* Not constants, and visible from outside, so that the compiler cannot know their values: a clamp
    to a constant becomes a comparison and a choice, one to a variable a single instruction. */
@@ -30,7 +33,7 @@ float qneurons_zero = 0.0f, qneurons_lowest_exponent = -88.0f;
 #define ZERO qneurons_zero
 
 /* a * b + c in one rounding where the processor can, for what lies next to a kink. */
-static inline float fused(float a, float b, float c) {
+INLINE float fused(float a, float b, float c) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
     return __builtin_fmaf(a, b, c);
 #else
@@ -47,7 +50,7 @@ typedef struct {
 
 /* exp(x) and exp(x) - 1 for x <= 0, to 2 ulp where multiplications are fused, else to 2 + |x| / 2;
    exp(x) is 0 once it is below the normal numbers. */
-static inline Exponential exponential(float x) {
+INLINE Exponential exponential(float x) {
     x = at_least(x, qneurons_lowest_exponent);
     float shifted = x * 1.44269504f + (ROUNDER + 127);
     float r = x - (shifted - (ROUNDER + 127)) * 0.693147181f;
@@ -58,42 +61,50 @@ static inline Exponential exponential(float x) {
     return (Exponential){scale * change + scale, scale * change + (scale - 1)};
 }
 
+/* exp(x) alone, a little less exact and faster. */
+INLINE float exp_of(float x) {
+    x = at_least(x, qneurons_lowest_exponent);
+    float shifted = x * 1.44269504f + (ROUNDER + 127);
+    float r = x - (shifted - (ROUNDER + 127)) * 0.693147181f;
+    float tail = 1.666711447e-1f + r * (4.189011322e-2f + r * 8.312524910e-3f);
+    float exp = 1 + r * (1 + r * (4.999923179e-1f + r * tail));
+    return exp * float_of(bits_of(shifted) << 23);
+}
+
 /* -2 log(u) for normal u > 0, accurate relative to itself also near u = 1. */
-static inline float minus_twice_log(float u) {
+INLINE float minus_twice_log(float u) {
     uint32_t above = bits_of(u) - 0x3f3504f3; /* sqrt(1/2) */
-    float exponent = (float)((int32_t)above >> 23);
-    float f = float_of(bits_of(u) - (above & 0xff800000)) - 1;
-    float tail = 2 * -1.491841425e-1f + f * (2 * 1.430692542e-1f + f * (2 * -8.732630729e-2f));
-    tail = 2 * 2.500175147e-1f + f * (2 * -1.996204441e-1f + f * (2 * 1.657060075e-1f + f * tail));
-    tail = 2 * 4.999999164e-1f + f * (2 * -3.333395074e-1f + f * tail);
-    return f * (f * tail - 2) + exponent * -1.386294361f;
+    int32_t exponent = above & 0xff800000; /* times 2^23 */
+    float f = float_of(bits_of(u) - exponent) - 1;
+    float tail = 3.448644924e-1f + f * (-3.236100268e-1f + f * 2.016475794e-1f);
+    tail = 4.994245703e-1f + f * (-3.981376628e-1f + f * tail);
+    tail = 1.000006469f + f * (-6.666942981e-1f + f * tail);
+    return f * (f * tail - 2) + (float)exponent * (-1.386294361f * 0x1p-23f);
 }
 
 /* log(1 + y) for 0 <= y <= 1, as 2 artanh(y / (2 + y)). */
-static inline float log_of_one_plus(float y) {
+INLINE float log_of_one_plus(float y) {
     float s = y / (2 + y), s2 = s * s;
     float tail = 6.666641317e-1f +
                  s2 * (4.002169720e-1f + s2 * (2.799916990e-1f + s2 * 2.802432515e-1f));
     return 2 * s + s * s2 * tail;
 }
 
-/* sin(pi s) for |s| <= 1/2. */
-static inline float sin_pi(float s) {
-    float s2 = s * s;
-    float tail = -5.982318480e-1f + s2 * 7.754143182e-2f;
-    return s * (3.141592636f + s2 * (-5.167709578f + s2 * (2.550067942f + s2 * tail)));
-}
+enum { STILL, TINY, SMALL, CROSSING, NUM_STEPS }; /* what the steps delta x of a row are */
 
 typedef struct {
     float cosh, sinhc; /* sinhc(t) = sinh(t) / t */
 } Hyperbola;
 
-/* For |t| <= 1.5, from its square. */
-static inline Hyperbola hyperbola(float t2) {
-    float cosh = 4.166853473e-2f + t2 * (1.386199928e-3f + t2 * 2.629051995e-5f);
-    float sinhc = 8.333520501e-3f + t2 * (1.981550079e-4f + t2 * 2.893984726e-6f);
-    return (Hyperbola){1 + t2 * (4.999996102e-1f + t2 * cosh),
-                       1 + t2 * (1.666666250e-1f + t2 * sinhc)};
+/* At h / 2 for |h| <= 3, or |h| <= 1/2 where the steps are TINY, from the square of h. */
+INLINE Hyperbola hyperbola_of_half(float h2, int steps) {
+    if (steps <= TINY)
+        return (Hyperbola){1 + h2 * (1.249994147e-1f + h2 * 2.611730178e-3f),
+                           1 + h2 * (4.166658308e-2f + h2 * 5.219135246e-4f)};
+    float cosh = 2.604283421e-3f + h2 * (2.165937388e-5f + h2 * 1.026973436e-7f);
+    float sinhc = 5.208450313e-4f + h2 * (3.096171998e-6f + h2 * 1.130462784e-8f);
+    return (Hyperbola){1 + h2 * (1.249999026e-1f + h2 * cosh),
+                       1 + h2 * (4.166665625e-2f + h2 * sinhc)};
 }
 
 typedef struct {
@@ -101,7 +112,7 @@ typedef struct {
 } Circle;
 
 /* The error is that of a rounding of x up to |x| = 6e6; beyond, only |sin|, |cos| <= 1 is kept. */
-static inline Circle circle(float x) {
+INLINE Circle circle(float x) {
     float shifted = x * 0.636619772f + ROUNDER;
     uint32_t quarter = bits_of(shifted);
     float n = shifted - ROUNDER;

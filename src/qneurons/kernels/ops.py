@@ -10,7 +10,8 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import _C, Tensor
+from torch.compiler import is_compiling
 
 from qneurons import kernels, noise
 
@@ -18,11 +19,11 @@ _LAW = "Tensor seed, Tensor lam, Tensor phi, SymInt inner, str name, float[] par
 
 
 def _sample(x: Tensor, *law: Any) -> Tensor:
-    return kernels.find(x.device.type, x.dtype, law[4]).forward(x, *law)
+    return kernels.find(kernels.device_type(x), x.dtype, law[4]).forward(x, *law)
 
 
 def _sample_backward(grad: Tensor, x: Tensor, *law: Any) -> Tensor:
-    return kernels.find(x.device.type, x.dtype, law[4]).backward(grad, x, *law)
+    return kernels.find(kernels.device_type(x), x.dtype, law[4]).backward(grad, x, *law)
 
 
 def _batched(num_tensors: int, op: Any) -> Any:
@@ -78,32 +79,58 @@ torch.library.register_vmap("qneurons::sample", _batched(1, _sample_op))
 torch.library.register_vmap("qneurons::sample_backward", _batched(2, _sample_backward_op))
 
 
-def sample(x: Tensor, *law: Any) -> Tensor:
-    return _sample(x, *law) if _is_eager(x, *law[:3]) else _sample_op(x, *law)
+# Written out to the kernel, without *law: a small tensor pays more for Python than for the kernel.
 
 
-def sample_backward(grad: Tensor, x: Tensor, *law: Any) -> Tensor:
-    function = _sample_backward if _is_eager(grad, x, *law[:3]) else _sample_backward_op
-    return function(grad, x, *law)
+def sample(
+    x: Tensor,
+    seed: Tensor,
+    lam: Tensor,
+    phi: Tensor,
+    inner: int,
+    name: str,
+    parameters: list[float],
+) -> Tensor:
+    if not _is_eager(x, seed, lam, phi):
+        return _sample_op(x, seed, lam, phi, inner, name, parameters)
+    backend = kernels.find(kernels.device_type(x), x.dtype, name)
+    return backend.forward(x, seed, lam, phi, inner, name, parameters)
 
 
-def _is_eager(*tensors: Tensor) -> bool:
-    """Whether nobody looks on: then the dispatcher, 5 us of Python, can be left out.
+def sample_backward(
+    grad: Tensor,
+    x: Tensor,
+    seed: Tensor,
+    lam: Tensor,
+    phi: Tensor,
+    inner: int,
+    name: str,
+    parameters: list[float],
+) -> Tensor:
+    if not (_is_eager(x, seed, lam, phi) and _is_ordinary(grad)):
+        return _sample_backward_op(grad, x, seed, lam, phi, inner, name, parameters)
+    backend = kernels.find(kernels.device_type(x), x.dtype, name)
+    return backend.backward(grad, x, seed, lam, phi, inner, name, parameters)
 
-    The kernels read memory, so that a tensor of any other kind must go through it: wrapped, lazily
-    negated or zero, or a subclass.
-    """
-    if (
-        torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._get_tracing_state() is not None
-    ):
-        return False
-    return all(type(tensor) is Tensor for tensor in tensors) and all(
-        torch._C._dispatch_keys(tensor).raw_repr() in _ordinary_keys(tensor.device.type)
-        for tensor in tensors[:2]
+
+def _is_eager(x: Tensor, seed: Tensor, lam: Tensor, phi: Tensor) -> bool:
+    """Whether nobody looks on: then the dispatcher, 5 us of Python, can be left out."""
+    return (
+        not is_compiling()
+        and type(seed) is type(lam) is type(phi) is Tensor
+        and _is_ordinary(x)
+        and not _C._are_functorch_transforms_active()
+        and not _C._len_torch_dispatch_stack()
+        and _C._get_tracing_state() is None
     )
+
+
+def _is_ordinary(tensor: Tensor) -> bool:
+    """Whether a kernel may read its memory: not wrapped, lazily negated or zero, nor a subclass."""
+    if type(tensor) is not Tensor:
+        return False
+    keys = _C._dispatch_keys(tensor).raw_repr()
+    return keys in _cpu_keys or keys in _ordinary_keys(tensor.device.type)
 
 
 @functools.cache
@@ -111,4 +138,7 @@ def _ordinary_keys(device_type: str) -> set[int]:
     ordinary = torch.empty(0, device=device_type)
     with torch.inference_mode():
         inference = torch.empty(0, device=device_type)
-    return {torch._C._dispatch_keys(tensor).raw_repr() for tensor in (ordinary, inference)}
+    return {_C._dispatch_keys(tensor).raw_repr() for tensor in (ordinary, inference)}
+
+
+_cpu_keys = _ordinary_keys("cpu")
