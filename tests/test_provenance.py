@@ -24,3 +24,5 @@ def test_the_commit_of_a_copy_outside_a_repository_is_unknown(tmp_path, monkeypa
     assert provenance.commit() == "unknown"
     monkeypatch.setenv("PATH", "")  # no git either
     assert provenance.commit() == "unknown"
+    monkeypatch.setenv("QNEURONS_COMMIT", "0123abc")
+    assert provenance.commit() == "0123abc"

@@ -2,6 +2,7 @@
 
 import datetime
 import importlib.metadata
+import os
 import platform
 import re
 import subprocess
@@ -42,7 +43,10 @@ def device_name(device: torch.device) -> str:
 
 
 def commit() -> str:
-    """The commit of the source that runs, with -dirty if it was changed since."""
+    """The commit of the source that runs, with -dirty if it was changed since.
+
+    Where git cannot tell, on a copy of the source, the variable QNEURONS_COMMIT does.
+    """
 
     def git(*arguments: str) -> str:
         command = ["git", *arguments]
@@ -52,9 +56,10 @@ def commit() -> str:
     try:
         # An installed copy may lie inside somebody else's repository.
         ours = git("ls-files", Path(__file__).name)
-        return (ours and git("describe", "--always", "--dirty", "--exclude=*")) or "unknown"
+        found = ours and git("describe", "--always", "--dirty", "--exclude=*")
     except OSError:  # no git
-        return "unknown"
+        found = ""
+    return found or os.environ.get("QNEURONS_COMMIT", "unknown")
 
 
 def provenance(device: torch.device, command: str) -> dict[str, Any]:

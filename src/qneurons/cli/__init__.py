@@ -9,11 +9,12 @@ except ModuleNotFoundError as missing:
         "installed: pip install 'qneurons[study]'"
     ) from None
 
-from qneurons.cli import bench as bench
-from qneurons.cli import info as info
-from qneurons.cli import quickstart as quickstart
-from qneurons.cli import report as report
-from qneurons.cli import study as study
+from qneurons.study import StudyError
+
+try:
+    from qneurons.cli import bench, info, quickstart, report, study
+except StudyError as error:  # a system without file locks
+    raise SystemExit(f"error: {error}") from None
 
 app = typer.Typer(
     help="q-activations: stochastic activations built on Jackson's q-derivative.",
