@@ -288,6 +288,7 @@ Timer = Callable[[Call, int], Callable[[], float]]
 
 
 def _time_on_cpu(call: Call, repeats: int) -> Callable[[], float]:
+    call()  # else the first of a few calls pays for the memory that the variant before gave back
     start = time.perf_counter()
     for _ in range(repeats):
         call()

@@ -187,8 +187,15 @@ def test_nor_of_two_copies_of_the_data(bench, make_study, fake_pack, no_data):
     no_data.fingerprint = "another"
     with pytest.raises(StudyError, match=r"another copy of digits .* --data-dir"):
         bench.run(make_study(num_seeds=3), fake_pack())
-    # Other runs on the same store may have other terms.
-    assert bench.run(make_study(setting="limit"), fake_pack(), precision="bf16") is Outcome.FINISHED
+    # Nothing of another network is compared with them.
+    other = make_study(network="cifar-cnn")
+    assert bench.run(other, fake_pack(), precision="bf16") is Outcome.FINISHED
+
+
+def test_terms_are_those_of_every_run_in_the_store(bench, make_study, fake_pack):
+    bench.run(make_study(num_seeds=1), fake_pack())
+    with pytest.raises(StudyError, match="mnist-mlp on digits trained on cpu in fp32"):
+        bench.run(make_study(setting="limit"), fake_pack(), precision="bf16")
 
 
 def test_provenance_says_under_which_terms_a_run_was_trained(bench, make_study, fake_pack):

@@ -539,6 +539,17 @@ def test_records_that_disagree_are_an_error_and_nothing_is_merged(tmp_path):
     assert not (tmp_path / "c").exists()
 
 
+def test_stores_of_two_precisions_are_not_merged(tmp_path):
+    for name, precision, half in [("a", "fp32", RUNS[:1]), ("b", "bf16", RUNS[1:])]:
+        store = Store.open(tmp_path / name, create=True)
+        terms = {"device_type": "cpu", "precision": precision, "fingerprint": "0"}
+        origin = store.begin({**pretend.ORIGIN, **terms})
+        store.commit(half, pretend.epochs(half, 1, 1), provenance=origin, state=None, epoch=1)
+    with pytest.raises(StudyError, match=r"in other ways \(cpu, fp32, 0; cpu, bf16, 0\)"):
+        merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
 def test_equal_losses_that_are_not_finite_agree(tmp_path):
     nan = float("nan")
     for name in "ab":

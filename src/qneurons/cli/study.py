@@ -123,7 +123,11 @@ def run(
             keep_state=study.epochs < whole.epochs,  # the rest of the epochs may follow
         )
         screen = console()
-        screen.print(f"finished: {len(study.runs)} runs of {study.epochs} epochs in {folder}")
+        lost = len(Store.open(folder, readonly=True).diverged() & {run.id for run in study.runs})
+        diverged = f" ({lost} diverged)" if lost else ""
+        screen.print(
+            f"finished: {len(study.runs)} runs{diverged} of {study.epochs} epochs in {folder}"
+        )
         screen.print(f"next: qneurons report {folder}")
 
 
@@ -166,10 +170,11 @@ def merge_(
 ) -> None:
     """Join stores, of several machines say; where they disagree is an error."""
     with one_line_errors(debug):
-        merge(sources, into)
-        joined = Store.open(into, readonly=True)
-        epochs = sum(joined.progress().values())
-        console().print(f"{into}: {len(joined.runs())} runs, {epochs} epochs")
+        merged = merge(sources, into)
+        console().print(
+            f"{into}: {merged.runs} runs; {merged.epochs_added} epochs were added, "
+            f"{merged.epochs_equal} were there already"
+        )
 
 
 @app.command()
@@ -188,6 +193,8 @@ def export(
             raise StudyError(f"{file} ends with neither .parquet nor .csv; give --format")
         if chosen not in FORMATS:
             raise unknown("format", chosen, FORMATS)
+        if file.is_dir():
+            raise StudyError(f"{file} is a folder; give the name of a file, as in rows.{chosen}")
         frame = Store.open(store, readonly=True).frame()
         part = file.with_name(f"{file.name}.part")  # a file that is there is whole
         try:

@@ -50,5 +50,5 @@ def explain(error: Exception) -> str:
         case OSError() if error.errno in _FORBIDDEN:
             return f"this may not be read or written ({error}); name another folder, or permit it"
         case OSError():
-            return str(error)
+            return f"{error}; check the path"
     return f"unexpected {type(error).__name__}: {error}; --debug shows where"

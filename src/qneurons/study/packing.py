@@ -106,7 +106,7 @@ class PackedNetwork:
         self.num_draws = sum(isinstance(layer, drawing) for layer, _ in self.layers)
 
     def parameters(self) -> Iterator[tuple[str, Tensor]]:
-        return ((k, v) for k, v in self.tensors.items() if not k.rpartition(".")[2].startswith("r"))
+        return ((name, value) for name, value in self.tensors.items() if ".running_" not in name)
 
     def __call__(self, x: Tensor, seeds: Tensor, *, training: bool, mode: str = "sample") -> Tensor:
         """The logits, run × class × batch, of images of run × channels × batch × height × width.

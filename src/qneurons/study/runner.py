@@ -117,30 +117,26 @@ class _Session:
         return {run: resumable.get(run, 0) for run in left}
 
     def refuse_other_terms(self) -> None:
-        """Numbers of one study are comparable: they all come from one kind of arithmetic."""
-        device_type, precision = self.terms.device.type, self.terms.precision
-        for run in self.study.runs:
-            origin = self.store.origin(run.id)
-            if origin is None:
-                continue
-            had = (
-                origin.get("device_type", device_type),  # what is not known is no difference
-                origin.get("precision", precision),
-            )
-            if had != (device_type, precision):
-                raise StudyError(
-                    f"the store has runs of this study trained on {had[0]} in {had[1]}, and this "
-                    f"is {device_type} in {precision}; go on with --device {had[0]} --precision "
-                    f"{had[1]}, or begin another store"
-                )
-            dataset, _ = self.datasets.get(run.dataset, (None, None))
-            fingerprint = origin.get("fingerprint")
-            if dataset and fingerprint not in (None, dataset.fingerprint):
-                raise StudyError(
-                    f"the store has runs of this study trained on another copy of {run.dataset} "
-                    f"(fingerprint {fingerprint}, here {dataset.fingerprint}); name the "
-                    "folder of the first with --data-dir, or begin another store"
-                )
+        """Numbers on one dataset and network are comparable: they come from one arithmetic."""
+        here = self.terms.device.type, self.terms.precision
+        recorded = self.store.terms()
+        for dataset, network in dict.fromkeys(
+            (run.dataset, run.network) for run in self.study.runs
+        ):
+            known, _ = self.datasets.get(dataset, (None, None))
+            for *had, fingerprint in recorded.get((dataset, network), ()):
+                if tuple(had) != here:
+                    raise StudyError(
+                        f"the store has runs of {network} on {dataset} trained on {had[0]} in "
+                        f"{had[1]}, and this is {here[0]} in {here[1]}; go on with --device "
+                        f"{had[0]} --precision {had[1]}, or begin another store"
+                    )
+                if known and fingerprint != known.fingerprint:
+                    raise StudyError(
+                        f"the store has runs trained on another copy of {dataset} (fingerprint "
+                        f"{fingerprint}, here {known.fingerprint}); name the folder of the first "
+                        "with --data-dir, or begin another store"
+                    )
 
     def load(
         self, jobs: list[Job], data_dir: Path | None, command: str, download_bar: bool

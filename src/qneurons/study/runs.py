@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from qneurons.schedules import Constant, Schedule, parse_schedule
 from qneurons.study import StudyError
 
+LARGEST = 1e6  # of λ, φ and η: far beyond any use, and far within float32
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -48,13 +50,17 @@ def parse_setting(text: str) -> Setting:
         return Setting(text)
     try:
         if text.startswith("n"):  # a number as in c0.001
-            return Setting("gradient-noise", eta=parse_schedule(f"c{text[1:]}")(1))
-        return Setting("q", parse_schedule(text))
+            setting = Setting("gradient-noise", eta=parse_schedule(f"c{text[1:]}")(1))
+        else:
+            setting = Setting("q", parse_schedule(text))
+        if max(setting.eta, setting.lam(1)) > LARGEST:
+            raise ValueError
+        return setting
     except ValueError:
         raise StudyError(
             f"cannot read the setting {text!r}; write 'base', 'limit', 'c<lam>' (constant), "
             "'a<lam0>' or 'a<lam0>@<gamma>' (annealed) or 'n<eta>' (noise on the gradients), "
-            "for example 'c0.02', 'a1', 'a2@0.25' or 'n0.001'"
+            f"for example 'c0.02', 'a1', 'a2@0.25' or 'n0.001', with numbers up to {LARGEST:g}"
         ) from None
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from qneurons.activations import resolve
 from qneurons.study import StudyError
 from qneurons.study.data import DATASETS, unknown
-from qneurons.study.networks import NETWORKS
-from qneurons.study.runs import Run, Setting, Study, parse_setting
+from qneurons.study.networks import NETWORKS, BatchNorm
+from qneurons.study.runs import LARGEST, Run, Setting, Study, parse_setting
 
 __all__ = ["Run", "Setting", "Study", "load_study", "parse_setting", "select", "study_names"]
 
@@ -93,7 +93,7 @@ _count = _is(int, "an integer from 1 to 2**31 - 1", lambda n: 1 <= n < 2**31)
 _seed = _is(int, "a seed, an integer from 0 to 2**63 - 1", lambda n: 0 <= n < 2**63)
 _rate = _is(float, "a number above 0", lambda x: 0 < x < math.inf)
 _decay = _is(float, "a number from 0 to below 1", lambda x: 0 <= x < 1)
-_phi = _is(float, "a number, at least 0", lambda x: 0 <= x < math.inf)
+_phi = _is(float, f"a number from 0 to {LARGEST:g}", lambda x: 0 <= x <= LARGEST)
 
 # The keys of [[grid]]: each of the axes is one value or a list.
 _AXES: dict[str, Callable[[Any], Any]] = {
@@ -203,7 +203,15 @@ def _runs(where: str, grid: dict[str, Any], seeds: Sequence[int]) -> list[Run]:
     }
     if math.prod(map(len, axes)) * len(seeds) > MOST_RUNS:
         raise StudyError(f"{where}: more than {MOST_RUNS:,} runs; give fewer values or seeds")
-    return [Run(*values, **numbers) for values in itertools.product(*axes, seeds)]
+    runs = [Run(*values, **numbers) for values in itertools.product(*axes, seeds)]
+    for run in {(run.dataset, run.network): run for run in runs}.values():
+        num = DATASETS[run.dataset].num_train
+        if BatchNorm() in NETWORKS[run.network] and 1 in (run.batch_size, num % run.batch_size):
+            raise StudyError(
+                f"{where}: batch_size {run.batch_size} leaves a batch of one of the {num} images "
+                f"of {run.dataset}, which {run.network} cannot normalise; give another"
+            )
+    return runs
 
 
 def _text(run: Run, key: str) -> str:

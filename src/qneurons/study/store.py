@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     import polars
 
 
+TERMS = ("device_type", "precision", "fingerprint")  # numbers that differ in these do not compare
+
+
 class Store:
     """A folder with ``store.json`` (the version of the format), ``journal.jsonl`` and its length,
     ``checkpoints/`` and ``claims/``; ``header`` makes one.
@@ -91,6 +94,16 @@ class Store:
         """The provenance under which a run was last recorded."""
         rows = self._records.rows.get(run_id)
         return dict(self._records.provenance[rows[-1][-1]]) if rows else None
+
+    def terms(self) -> dict[tuple[str, str], set[tuple[Any, ...]]]:
+        """The ``TERMS`` under which each dataset and network was trained, where they are known."""
+        terms: dict[tuple[str, str], set[tuple[Any, ...]]] = {}
+        for id, run in self._records.runs.items():
+            if origin := self.origin(id):
+                found = tuple(origin[name] for name in TERMS if name in origin)
+                if len(found) == len(TERMS):
+                    terms.setdefault((run.dataset, run.network), set()).add(found)
+        return terms
 
     def resumable(self) -> dict[str, int]:
         """For every run the epoch after which it can go on; 0 where no checkpoint is left."""
@@ -230,6 +243,7 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
     """
     stores = [Store.open(source, readonly=True) for source in sources]
     targets = [Store.open(into)] if (into / "store.json").exists() else []
+    _refuse_other_terms([*targets, *stores])
     best: dict[str, Store] = {}
     equal = 0
     for store in (*targets, *stores):
@@ -253,6 +267,21 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
         for ids in groups.values():
             added += _copy(ids, store, target)
     return Merged(len(target._records.rows), added, equal)
+
+
+def _refuse_other_terms(stores: Sequence[Store]) -> None:
+    seen: dict[tuple[str, str], tuple[tuple[Any, ...], Path]] = {}
+    for store in stores:
+        for key, found in store.terms().items():
+            for terms in found:
+                first, folder = seen.setdefault(key, (terms, store.folder))
+                if terms != first:
+                    said = [", ".join(map(str, each)) for each in (first, terms)]
+                    raise StudyError(
+                        f"stores {folder} and {store.folder} trained {key[1]} on {key[0]} in other "
+                        f"ways ({said[0]}; {said[1]}), so their numbers do not compare; nothing "
+                        "was merged, leave one of the two out"
+                    )
 
 
 def _count_equal(id: str, one: Store, other: Store) -> int:

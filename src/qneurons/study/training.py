@@ -316,12 +316,14 @@ def _noise(grad: Tensor, seed: Tensor, deviation: Tensor) -> Tensor:
 
 @contextlib.contextmanager
 def computing(precision: str, device: torch.device) -> Iterator[None]:
-    """Sets how products are rounded, and puts it back."""
+    """Sets how products are rounded and, for Triton and CUDA graphs, the device; puts it back."""
+    place = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     is_tf32 = precision == "tf32"
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = is_tf32
     try:
-        with torch.autocast(device.type, torch.bfloat16, precision == "bf16", cache_enabled=False):
+        bf16 = torch.autocast(device.type, torch.bfloat16, precision == "bf16", cache_enabled=False)
+        with place, bf16:
             yield
     finally:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
