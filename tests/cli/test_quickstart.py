@@ -40,6 +40,19 @@ def test_it_trains_reports_and_says_what_is_next(invoke, train_with, fake_pack, 
     assert (second.exit_code, second.stdout, again.built) == (0, result.stdout, [])
 
 
+def test_other_runs_in_its_store_are_not_in_its_table(
+    invoke, train_with, fake_pack, written, write_spec
+):
+    train_with(fake_pack())
+    invoke("quickstart", "--device", "cpu", "--out", "alone")
+    other = write_spec(("0.05", "0.07"))
+    invoke("study", "run", other, "--store", "mixed/store", "--device", "cpu")
+    result = invoke("quickstart", "--device", "cpu", "--out", "mixed")
+    assert result.exit_code == 0, result.output
+    alone, mixed = (frame.drop("seconds", "command") for frame, *_ in written)
+    assert mixed.equals(alone)
+
+
 def test_stopped_it_reports_nothing_and_goes_on(invoke, train_with, fake_pack, written):
     def on_step(pack):
         if pack.epoch == 1:

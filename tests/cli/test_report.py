@@ -18,6 +18,22 @@ def test_a_report_is_written_beside_the_store(invoke, store, write_spec, tmp_pat
     assert "A small study" in page.read_text()
 
 
+def test_of_two_protocols_in_a_store_a_study_chooses_one(
+    invoke, store, write_spec, train_with, fake_pack, monkeypatch
+):
+    for package in ("polars", "matplotlib", "scipy", "jinja2"):
+        pytest.importorskip(package)
+    monkeypatch.setattr("qneurons.report.page.draw_neurons", lambda frame: [])
+    monkeypatch.setattr("qneurons.report.page.draw_learning_curves", lambda frame: [])
+    train_with(fake_pack())
+    other = write_spec(("0.05", "0.1"), name="other.toml")
+    assert invoke("study", "run", other, "--store", store, "--device", "cpu").exit_code == 0
+    result = invoke("report", store)
+    assert result.exit_code == 1
+    assert "`qneurons report STORE --study FILE`" in result.stderr
+    assert invoke("report", store, "--study", other).exit_code == 0
+
+
 def test_a_report_goes_where_it_is_told_to(invoke, store, monkeypatch):
     pytest.importorskip("polars")
     page = pytest.importorskip("qneurons.report.page")

@@ -63,6 +63,23 @@ def test_the_largest_lambda_is_the_largest_over_the_training(make_frame):
     assert (row.setting, row.reference, case.answer) == ("c3", "c0.02", "for")
 
 
+def test_lambdas_without_compared_runs_are_passed_over(make_frame):
+    settings = ("base", "c0.02", "c0.1", "a1", "a9")
+    dead = {(setting, seed): 1 for setting in ("c0.02", "a9") for seed in range(10)}
+    frame = make_frame(cells=[ELU], settings=settings, diverged=dead, loss_gain={"a1": DOWN})
+    case = cases.underfits(Evidence(frame), ELU, ("base", "c0.02", "a9"))
+    [(_, row)] = case.effects
+    assert (row.setting, row.reference, case.answer) == ("a1", "c0.1", "for")
+    none = make_frame(cells=[ELU], settings=("base", "c0.02", "a9"), diverged=dead)
+    assert cases.underfits(Evidence(none), ELU, ("base", "c0.02", "a9")).answer == "unclear"
+
+
+def test_the_smallest_lambda_is_of_all_constants(make_frame):
+    frame = make_frame(cells=[ELU], settings=("base", "c0.01", "c0.02", "a9"))
+    [(_, row)] = cases.underfits(Evidence(frame), ELU, ("base", "c0.02", "a9")).effects
+    assert (row.setting, row.reference) == ("a9", "c0.01")
+
+
 def test_effects_say_which_contrasts_were_used(make_frame):
     case = cases.insensitive(Evidence(make_frame(cells=[ELU])), ELU, ("base", "c0.02", "c0.1"))
     labels = ["c0.02 over base", "c0.1 over base", "c0.1 over c0.02"]

@@ -5,8 +5,10 @@ import pytest
 pl = pytest.importorskip("polars")
 pytest.importorskip("scipy")
 
-from qneurons.report import claims  # noqa: E402
-from qneurons.report.claims import ANSWERS, CLAIMS, QUESTION, judge  # noqa: E402
+from qneurons.report.claims import CLAIMS, judge  # noqa: E402
+from qneurons.report.decomposition import QUESTION, decompose  # noqa: E402
+from qneurons.report.evidence import Evidence  # noqa: E402
+from qneurons.report.verdicts import ANSWERS  # noqa: E402
 
 HOLDS, FAILS, OPEN = ANSWERS
 
@@ -110,7 +112,7 @@ def make_paper(make_frame, paper_cells):
 
 
 def by_claim(frame):
-    return {verdict.claim.id: verdict for verdict in judge(frame)}
+    return {verdict.claim.id: verdict for verdict in judge(Evidence(frame))}
 
 
 @pytest.mark.parametrize(("effects", "answers"), WORLDS)
@@ -140,7 +142,7 @@ def test_claims_are_declared_with_sentence_and_rule():
 
 def test_data_without_the_papers_cells_decide_nothing_about_it(make_frame):
     frame = make_frame(epochs=100, every=50, gain=0.01, loss_gain=0.02)  # digits
-    *found, question = judge(frame)
+    *found, question = judge(Evidence(frame))
     assert {verdict.answer for verdict in found} == {OPEN}
     assert all(verdict.missing for verdict in found)
     assert "of 10 cases 10 gain over base in both" in found[0].reason
@@ -157,31 +159,22 @@ def test_numbers_of_mnist_are_judged_on_mnist_alone(make_frame, paper_cells, dat
 
 
 def test_an_empty_frame_decides_nothing(make_frame):
-    found = judge(make_frame().clear())
-    assert {verdict.answer for verdict in found} == {OPEN}
-    assert claims.decompositions(make_frame().clear()) == []
+    evidence = Evidence(make_frame().clear())
+    assert {verdict.answer for verdict in judge(evidence)} == {OPEN}
+    assert decompose(evidence) == []
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_one_or_two_seeds_decide_nothing_without_an_effect(make_paper, seeds):
-    found = judge(make_paper(seeds=seeds))
+    found = judge(Evidence(make_paper(seeds=seeds)))
     assert {verdict.answer for verdict in found} == {OPEN}
     assert not any("nan" in verdict.reason for verdict in found)
-
-
-def test_the_epoch_can_be_asked_for(make_paper):
-    frame = make_paper(gain=curved(0.003), loss_gain=curved(0.01))
-    early = judge(frame, epoch=50)[0]
-    assert "Compared at epoch 50; the paper trained for 100." in early.reason
-    assert "Compared" not in judge(frame)[0].reason
-    parts = claims.decompositions(frame, epoch=50)
-    assert len(parts) == 24 * 5
 
 
 def test_nothing_holds_of_noise_alone(make_paper):
     """Under the null no claim of a gain may hold, whatever the draw."""
     for rng in range(3):
-        found = {v.claim.id: v.answer for v in judge(make_paper(rng=rng, noise=0.001))}
+        found = {v.claim.id: v.answer for v in judge(Evidence(make_paper(rng=rng, noise=0.001)))}
         for claim in ("better", "insensitive", "annealing", "dropout"):
             assert found[claim] != HOLDS
         assert found["not-relu"] != FAILS

@@ -110,6 +110,13 @@ def test_other_cells_speak_of_the_claims_that_concern_them(make_frame, digits_ce
     assert cases == [10, 5, 2, 2, 3, 2]  # under-fit is about ReLU too
 
 
+@pytest.mark.parametrize("activation", ["leaky_relu", "identity"])
+def test_activations_of_relus_kind_are_held_against_its_claims(make_frame, activation):
+    evidence = Evidence(make_frame(cells=[("digits", "mnist-mlp", False, activation)]))
+    told = ["Outside" in judge_cases(claim, evidence).reason for claim in CLAIMS[:6]]
+    assert told == [False, True, False, False, True, False]
+
+
 def test_with_and_without_dropout_are_counted_apart(make_paper):
     found = judge_cases(
         DROPOUT, Evidence(make_paper(gain=lambda c, s: 0.003 * (not c[2]) * (s != "base")))

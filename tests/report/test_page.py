@@ -13,7 +13,9 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("scipy")
 
 
-from qneurons.report import claims, figures, page, statistics, tables  # noqa: E402
+from qneurons.report import claims, figures, page, rendering, statistics, tables  # noqa: E402
+from qneurons.report.decomposition import decompose  # noqa: E402
+from qneurons.report.evidence import Evidence  # noqa: E402
 from qneurons.report.page import write_report  # noqa: E402
 from qneurons.report.rendering import number_text  # noqa: E402
 from qneurons.study import StudyError  # noqa: E402
@@ -136,7 +138,7 @@ def test_headings_go_down_one_level_at_a_time(html):
 def test_every_verdict_is_in_the_page_and_in_the_markdown(frame, report, html):
     text = Page(html).text
     markdown = (report[0] / "report.md").read_text(encoding="utf-8")
-    verdicts = claims.judge(frame)
+    verdicts = claims.judge(Evidence(frame))
     assert len(verdicts) >= 9
     for verdict in verdicts:
         for part in (verdict.claim.statement, verdict.answer, verdict.reason):
@@ -150,13 +152,14 @@ def test_every_verdict_is_in_the_page_and_in_the_markdown(frame, report, html):
 
 def test_every_table_is_in_the_page_and_in_the_markdown(frame, report, html):
     markdown = (report[0] / "report.md").read_text(encoding="utf-8")
-    found = page.main_tables(frame)
-    found.append(tables.decomposition_table(claims.decompositions(frame)))
-    found.append(tables.accounting_table(frame))
+    evidence = Evidence(frame)
+    found = page.main_tables(evidence)
+    found.append(tables.decomposition_table(decompose(evidence)))
+    found.append(tables.accounting_table(tables.count_runs(frame), evidence.finals.values()))
     for table in found:
         assert table.rows
-        assert tables.to_html(table) in html
-        assert tables.to_markdown(table) in markdown
+        assert rendering.to_html(table) in html
+        assert rendering.to_markdown(table) in markdown
         assert table.title in Page(html).text
 
 
@@ -189,10 +192,10 @@ def test_provenance_is_told(frame, make_frame, html):
     assert facts["command"] == ["qneurons study run <mine>"]
 
 
-def study_of(frame, **changes):
+def study_of(frame, learning_rate=0.05, **changes):
     keys = ("dataset", "network", "dropout", "activation", "setting", "seed")
     runs = [
-        Run(**row, batch_size=64, learning_rate=0.05)
+        Run(**row, batch_size=64, learning_rate=learning_rate)
         for row in frame.select(keys).unique(maintain_order=True).iter_rows(named=True)
     ]
     return Study(
@@ -213,11 +216,42 @@ def test_a_study_says_what_is_expected_and_what_is_missing(frame, tmp_path, quic
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "My &lt;study&gt;" in html
     assert "My <study>" not in html
-    counts = dict(page.count_runs(begun, study))
-    assert counts["runs expected"] == 24
-    assert counts["finished"] == 16
-    assert counts["not begun"] == 8
-    assert "runs expected 24" in Page(html).text
+    assert "runs 24 compared at epoch 3 16 not begun 8 Settings" in Page(html).text
+
+
+def test_an_unfinished_study_is_told_of_at_one_epoch_throughout(frame, tmp_path, quick):
+    study = study_of(frame, epochs=100)
+    write_report(with_ids(frame, study), tmp_path, study=study)
+    text = Page((tmp_path / "report.html").read_text(encoding="utf-8")).text
+    assert "runs 24 compared at epoch 3 of 100 24" in text
+    assert "Test accuracy (%) at epoch 3" in text
+    assert "of the runs that reached epoch 3, where settings are compared" in text
+    assert "finished" not in text
+
+
+def test_a_study_chooses_between_two_protocols(frame, tmp_path, quick):
+    studies = [study_of(frame), study_of(frame, learning_rate=0.1)]
+    other = frame.with_columns(pl.col("test_accuracy") - 0.5)
+    both = pl.concat([with_ids(frame, studies[0]), with_ids(other, studies[1])])
+    with pytest.raises(StudyError, match="report STORE --study FILE"):
+        write_report(both, tmp_path)
+    for study, start in zip(studies, ("98.", "48."), strict=True):
+        write_report(both, tmp_path, study=study)
+        assert f"<td>{start}" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_papers_claims_come_first_where_its_cells_are(
+    make_frame, paper_cells, report, html, quick
+):
+    order = re.findall(r'<section id="([\w-]+)">', html)
+    assert order[:4] == ["tables", "learning-curves", "noise-or-limit", "verdicts"]
+    assert html.count("<details><summary>8 verdicts") == 1
+    titles = re.findall("^## (.*)", (report[0] / "report.md").read_text("utf-8"), re.MULTILINE)
+    assert titles[:4] == ["Tables", "Learning curves", "Noise or limit?", "The paper's claims"]
+    frame = make_frame(**SMALL | {"epochs": 50}, every=25, cells=paper_cells[:1])
+    sections = page.make_sections(frame, Evidence(frame), tables.count_runs(frame))
+    assert [section.id for section in sections[:2]] == ["verdicts", "noise-or-limit"]
+    assert not any(section.folded for section in sections)
 
 
 def test_a_study_reports_its_own_runs_only(frame, tmp_path, quick):
@@ -263,8 +297,8 @@ def test_odd_data_make_a_report(make_frame, digits_cells, tmp_path, quick, odd):
 
 
 def test_without_a_study_nothing_is_expected(frame):
-    states = {"runs": 24, "finished": 24, "incomplete": 0, "diverged": 0}
-    assert dict(page.count_runs(frame, None)) == states
+    counts = page.summary(tables.count_runs(frame), "3")
+    assert counts == [("runs", 24), ("compared at epoch 3", 24)]
 
 
 def test_without_a_finished_run_the_page_says_so(make_frame, digits_cells, tmp_path, quick):

@@ -18,7 +18,6 @@ from qneurons.report.statistics import (  # noqa: E402
     curves,
     declared_pairs,
     finals,
-    kind,
     run_states,
     setting_order,
 )
@@ -41,13 +40,11 @@ def column(frame, setting, name, epoch):
     return rows.sort("seed")[name].to_numpy()
 
 
-def test_kinds_and_order_of_settings():
+def test_the_order_of_settings():
     settings = ["a9", "n0.001", "c0.1", "limit", "a1", "c0.02", "base", "a2@0.25"]
     assert sorted(settings, key=setting_order) == [
         "base", "limit", "c0.02", "c0.1", "a1", "a2@0.25", "a9", "n0.001",
     ]  # fmt: skip
-    kinds = ["annealed", "gradient-noise", "constant", "limit", "annealed"]
-    assert [kind(setting) for setting in settings[:5]] == kinds
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -67,8 +64,11 @@ def test_finals_are_the_values_of_the_last_epoch(make_frame, metric):
 def test_an_incomplete_run_is_left_out_and_counted(make_frame):
     frame = make_frame(cells=[ELU], epochs=6, incomplete={("c0.1", 3): 2, ("base", 0): 5})
     rows = finals(frame)
-    assert (of(rows, "c0.1").incomplete, of(rows, "base").incomplete) == ((3,), (0,))
-    assert 3 not in of(rows, "c0.1").values
+    assert set(range(10)) - of(rows, "c0.1").values.keys() == {3}
+    assert run_states(frame)["state"].value_counts(name="n").sort("n").rows() == [
+        ("incomplete", 2),
+        ("compared", 68),
+    ]
     assert of(rows, "c0.1").estimate.n == 9
     assert {row.epoch for row in rows} == {6}
 
@@ -87,16 +87,6 @@ def test_the_epoch_compared_is_what_half_of_a_cells_runs_reached(make_frame):
     assert run_states(half)["target"].unique().to_list() == [8]
 
 
-def test_the_epoch_can_be_asked_for(make_frame):
-    frame = make_frame(cells=[ELU], epochs=6, incomplete={("a1", 0): 3})
-    row = of(finals(frame, epoch=4), "a1")
-    assert (row.epoch, row.incomplete) == (4, (0,))
-    assert row.values[1] == column(frame, "a1", "test_accuracy", 4)[0]
-    beyond = finals(frame, epoch=99)
-    assert all(row.estimate.n == 0 and len(row.incomplete) == 10 for row in beyond)
-    assert all(row.best is None for row in beyond)
-
-
 @pytest.mark.parametrize("missing", [math.nan, None])
 def test_diverged_runs_are_counted_not_averaged(make_frame, missing):
     frame = make_frame(cells=[ELU], diverged={("c0.1", 2): 3, ("c0.1", 5): 1})
@@ -106,10 +96,10 @@ def test_diverged_runs_are_counted_not_averaged(make_frame, missing):
     )  # fmt: skip
     row = of(finals(frame), "c0.1")
     assert row.diverged == (2, 5)
-    assert (row.incomplete, row.estimate.n) == ((), 8)
+    assert row.estimate.n == 8
     assert not math.isnan(row.estimate.mean)
     against = of(contrasts(finals(frame)), "c0.1", reference="base")
-    assert (against.diverged, against.unpaired) == ((2, 0), (2, 5))
+    assert (against.diverged, against.seeds) == ((2, 0), 10)
 
 
 def test_a_cell_of_which_all_runs_diverged(make_frame):
@@ -122,13 +112,13 @@ def test_a_cell_of_which_all_runs_diverged(make_frame):
     assert (row.test, row.p, row.outcome) == ("none", 1.0, "unclear")
 
 
-def test_a_value_that_was_not_recorded_is_incomplete(make_frame):
+def test_a_value_that_was_not_recorded_is_left_out(make_frame):
     frame = make_frame(cells=[ELU]).with_columns(
         pl.when((pl.col("seed") == 4) & (pl.col("setting") == "a1"))
         .then(None).otherwise("test_accuracy_mean").alias("test_accuracy_mean")
     )  # fmt: skip
     row = of(finals(frame, metric="test_accuracy_mean"), "a1")
-    assert (row.incomplete, row.estimate.n) == ((4,), 9)
+    assert set(range(10)) - row.values.keys() == {4}
 
 
 def test_best_is_the_peak_of_the_mean_curve(make_frame):
@@ -197,7 +187,7 @@ def test_unpaired_seeds_are_left_out_of_a_contrast(make_frame):
     frame = make_frame(cells=[ELU], settings=("base", "c0.1"), seeds=6, incomplete={("base", 2): 1})
     frame = frame.filter((pl.col("setting") == "base") | (pl.col("seed") != 5))
     [row] = contrasts(finals(frame))
-    assert (row.difference.n, row.unpaired) == (4, (2, 5))
+    assert (row.difference.n, row.seeds) == (4, 4)
     none = frame.filter((pl.col("setting") == "base") == (pl.col("seed") < 3))
     [row] = contrasts(finals(none))
     assert (row.difference.n, row.test, row.p, row.outcome) == (0, "none", 1.0, "unclear")
@@ -235,10 +225,22 @@ def test_outcomes_know_which_direction_is_better(make_frame, metric):
 def test_diverging_more_often_is_never_better(diverged, mean, outcome):
     difference = Estimate(8, mean, 0.1, mean - 0.1, mean + 0.1)
     metric = METRICS["test_accuracy"]
-    row = Contrast(
-        Cell(*ELU), "c0.1", "base", metric, 5, difference, "t", 0.001, 0.01, diverged, ()
-    )
+    row = Contrast(Cell(*ELU), "c0.1", "base", metric, difference, "t", 0.001, 0.01, diverged, 17)
     assert row.outcome == outcome
+
+
+def test_divergence_is_counted_over_the_seeds_that_both_have(make_frame):
+    dead = {("c0.1", seed): 2 for seed in range(6)}
+    frame = make_frame(cells=[ELU], settings=("base", "c0.1"), seeds=6, diverged=dead)
+    [row] = contrasts(finals(frame))
+    assert (row.diverged, row.seeds, row.outcome) == ((6, 0), 6, "worse")
+    for seeds, outcome in ((2, "unclear"), (3, "worse")):
+        few = frame.filter((pl.col("setting") == "c0.1") | (pl.col("seed") < seeds))
+        [row] = contrasts(finals(few))
+        assert (row.diverged, row.outcome) == ((seeds, 0), outcome)
+    apart = frame.filter((pl.col("setting") == "base") == (pl.col("seed") < 3))
+    [row] = contrasts(finals(apart))
+    assert (row.diverged, row.seeds, row.outcome) == ((0, 0), 0, "unclear")
 
 
 def test_false_positives_in_a_cell_stay_near_the_level(make_frame):
@@ -250,7 +252,7 @@ def test_false_positives_in_a_cell_stay_near_the_level(make_frame):
 def test_two_protocols_in_one_frame_are_an_error(make_frame):
     frame = make_frame(cells=[ELU], settings=("base", "c0.1"))
     other = frame.with_columns(run=pl.lit("other"))
-    with pytest.raises(StudyError, match=r"seed 0: runs \w+ and other differ in batch size"):
+    with pytest.raises(StudyError, match=r"seed 0: runs \w+ and other differ in .*--study FILE"):
         finals(pl.concat([frame, other]))
 
 

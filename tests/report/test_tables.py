@@ -5,8 +5,9 @@ import pytest
 pl = pytest.importorskip("polars")
 pytest.importorskip("scipy")
 
-from qneurons.report import tables  # noqa: E402
-from qneurons.report.claims import decompositions, judge  # noqa: E402
+from qneurons.report import rendering, tables  # noqa: E402
+from qneurons.report.decomposition import decompose  # noqa: E402
+from qneurons.report.evidence import Evidence  # noqa: E402
 from qneurons.report.statistics import contrasts, finals  # noqa: E402
 from qneurons.study.spec import Run  # noqa: E402
 
@@ -30,7 +31,7 @@ def frame(make_frame):
 
 def test_final_values_by_cell_and_setting(frame):
     table = tables.accuracy_table(finals(frame))
-    assert table.title == "Test accuracy (%) at the end (digits, mnist-mlp, no dropout)"
+    assert table.title == "Test accuracy (%) at epoch 3 (digits, mnist-mlp, no dropout)"
     assert table.columns == ("activation", "base", "limit", "c0.02", "a1")
     assert [row[0] for row in table.rows] == ["elu", "tanh"]
     assert table.rows[0][1] == "98.00 ± 0.00"
@@ -40,13 +41,13 @@ def test_final_values_by_cell_and_setting(frame):
 
 def test_losses_are_no_percentages(frame):
     table = tables.accuracy_table(finals(frame, metric="train_loss"))
-    assert table.title.startswith("Training loss at the end")
+    assert table.title.startswith("Training loss at epoch 3")
     assert table.rows[0][1].startswith("0.0")
 
 
 def test_what_cells_differ_in_has_a_column(make_frame, paper_cells):
     table = tables.accuracy_table(finals(make_frame(cells=paper_cells, epochs=1)))
-    assert table.title == "Test accuracy (%) at the end"
+    assert table.title == "Test accuracy (%) at epoch 1"
     assert table.columns[:4] == ("dataset", "network", "dropout", "activation")
     assert len(table.rows) == 24
     assert {row[2] for row in table.rows} == {"dropout", "no dropout"}
@@ -77,18 +78,8 @@ def test_contrasts(frame):
     assert len(rows) == 2 * 5
 
 
-def test_verdicts(frame):
-    verdicts = judge(frame)
-    table = tables.verdict_table(verdicts)
-    assert len(table.rows) == 9
-    assert table.rows[0][1] == "not decided by these data"
-    assert table.rows[-1][0] == verdicts[-1].claim.statement
-    assert "cases claimed" not in " ".join(row[3] for row in table.rows)  # the reasons have them
-    assert "limit over base, share of base's error" in table.rows[-1][3]
-
-
 def test_decompositions(frame):
-    table = tables.decomposition_table(decompositions(frame))
+    table = tables.decomposition_table(decompose(Evidence(frame)))
     assert table.columns == (
         "activation", "setting", "seeds", "q − base", "limit − base", "q − limit",
     )  # fmt: skip
@@ -97,12 +88,11 @@ def test_decompositions(frame):
 
 
 def test_accounting_of_the_frame_alone(frame):
-    table = tables.accounting_table(frame)
+    table = tables.accounting_table(tables.count_runs(frame), finals(frame))
     assert table.columns[-6:] == (
-        "epoch", "expected", "finished", "incomplete", "diverged", "not begun",
+        "epoch", "runs", "compared", "incomplete", "diverged", "not begun",
     )  # fmt: skip
     assert [row[1:] for row in table.rows] == [("3", "24", "22", "1", "1", "0")] * 2
-    assert "48 expected, 44 finished, 2 incomplete, 2 diverged, 0 not begun" in table.note
 
 
 def test_accounting_against_the_study(frame):
@@ -113,15 +103,24 @@ def test_accounting_against_the_study(frame):
         for seed in range(8)
     ]
     frame = frame.filter(pl.col("activation") == "elu")
-    table = tables.accounting_table(frame, runs=runs, epochs=5)
+    table = tables.accounting_table(tables.count_runs(frame, runs), finals(frame))
     assert table.columns[0] == "dropout"
     assert [row[1:] for row in table.rows] == [
-        ("5", "32", "0", "23", "1", "8"),
-        ("5", "32", "0", "0", "0", "32"),
+        ("3", "32", "22", "1", "1", "8"),
+        ("–", "32", "0", "0", "0", "32"),
     ]
 
 
-@pytest.mark.parametrize("render", [tables.to_rich, tables.to_markdown, tables.to_html])
+def test_the_epoch_of_comparison_in_words(make_frame, digits_cells):
+    early = {(digits_cells[0], setting, seed): 2 for setting in SETTINGS for seed in range(3)}
+    apart = finals(make_frame(settings=SETTINGS, seeds=3, incomplete=early))
+    assert tables.compared_at(apart) == "2 to 5"
+    assert tables.compared_at(apart, 5) == "2 to 5 of 5"
+    same = [row for row in apart if row.epoch == 5]
+    assert [tables.compared_at(same, epochs) for epochs in (None, 5, 9)] == ["5", "5", "5 of 9"]
+
+
+@pytest.mark.parametrize("render", [rendering.to_rich, rendering.to_markdown, rendering.to_html])
 def test_tables_of_nothing_can_be_shown(make_frame, render):
     empty = make_frame().clear()
     for table in (
@@ -129,8 +128,7 @@ def test_tables_of_nothing_can_be_shown(make_frame, render):
         tables.best_table([]),
         tables.contrast_table([]),
         tables.decomposition_table([]),
-        tables.verdict_table(judge(empty)),
-        tables.accounting_table(empty),
+        tables.accounting_table(tables.count_runs(empty), []),
     ):
         assert render(table)
         assert all(len(row) == len(table.columns) for row in table.rows)

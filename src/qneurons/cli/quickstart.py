@@ -33,17 +33,16 @@ def quickstart(
     """
     with one_line_errors(debug):
         # At once, and not after the training, if they are not installed.
-        from qneurons.report import statistics, tables
-        from qneurons.report.page import write_report
+        from qneurons.report import page, rendering, statistics, tables
 
         study = load_study("quickstart")
         store = out / "store"
         screen = console()
         screen.print(f"{study.title}: {len(study.runs)} runs of {study.epochs} epochs")
         train_here(study, store, device=device)
-        frame = Store.open(store, readonly=True).frame()
-        screen.print(tables.to_rich(tables.accuracy_table(statistics.finals(frame))))
-        write_report(frame, out / "report", study=study)
+        frame = page.rows_of(study, Store.open(store, readonly=True).frame())
+        screen.print(rendering.to_rich(tables.accuracy_table(statistics.finals(frame))))
+        page.write_report(frame, out / "report", study=study)
         screen.print(f"The page with figures and verdicts: {out / 'report' / 'report.html'}")
         screen.print(f"Everything that was recorded: qneurons study export {store} rows.csv")
         screen.print(NEXT)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from scipy import stats  # type: ignore[import-untyped]
 
-from qneurons.report.evidence import MIN_PAIRS, Evidence, number
+from qneurons.report.evidence import Evidence, number
 from qneurons.report.inference import ALPHA, Estimate
-from qneurons.report.statistics import Best, Final, is_q
+from qneurons.report.statistics import MIN_PAIRS, Best, Final, is_q
 from qneurons.report.verdicts import (
     ACTIVATIONS,
     EPOCHS,

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from qneurons.report.evidence import MARGIN, MIN_PAIRS, Evidence
-from qneurons.report.statistics import Cell, Contrast, is_q
-from qneurons.schedules import parse_schedule
+from qneurons.report.evidence import MARGIN, Evidence
+from qneurons.report.statistics import MIN_PAIRS, Cell, Contrast, is_q
+from qneurons.schedules import Constant, parse_schedule
 
 Answer = Literal["for", "against", "unclear"]
 
@@ -76,12 +76,19 @@ def annealing_helps(evidence: Evidence, cell: Cell, settings: tuple[str, ...]) -
 def underfits(evidence: Evidence, cell: Cell, settings: tuple[str, ...]) -> Case:
     """For: the largest λ ends with a higher training loss than the smallest. Against: it does not.
 
-    The largest is of all q settings of the cell, λ averaged over the epochs: a9, or a user's c3.
+    Of all q settings of the cell with compared runs: the smallest constant λ, and the largest
+    λ on average over the epochs (a9, or a user's c3).
     """
-    _, small, _ = settings
-    epochs = range(1, evidence.final(cell, small).epoch + 1)
-    present = [setting for setting in evidence.settings(cell) if is_q(setting)]
-    large = max(present, key=lambda setting: sum(map(parse_schedule(setting), epochs)))
+    epochs = range(1, evidence.final(cell, settings[0]).epoch + 1)
+    schedules = {
+        setting: parse_schedule(setting)
+        for setting in evidence.settings(cell)
+        if is_q(setting) and evidence.final(cell, setting, "train_loss").values
+    }
+    order = sorted(schedules, key=lambda setting: sum(map(schedules[setting], epochs)))
+    small = next((s for s in order if isinstance(schedules[s], Constant)), None)
+    if small is None or small == (large := order[-1]):
+        return Case(cell, "unclear", ())
     row = evidence.extra(cell, [(large, small)], "train_loss")[large, small]
     harm = -row.gain
     small_harm = harm.high < MARGIN * evidence.scale(cell, row.metric) and harm.n >= MIN_PAIRS

@@ -1,34 +1,11 @@
 """The claims of the paper's section "Experiments" as data, and the verdict on each."""
 
-import polars as pl
-
 from qneurons.report import cases
 from qneurons.report.best import BestClaim, judge_best
 from qneurons.report.counting import CaseClaim, judge_cases
-from qneurons.report.decomposition import QUESTION, Decomposition, decompose, judge_question
+from qneurons.report.decomposition import judge_question
 from qneurons.report.evidence import MARGIN_RULE, Evidence
-from qneurons.report.verdicts import (
-    ACTIVATIONS,
-    ANSWERS,
-    CONSTANT,
-    CURVED,
-    Q_SETTINGS,
-    Claim,
-    Number,
-    Verdict,
-)
-
-__all__ = [
-    "ANSWERS",
-    "CLAIMS",
-    "QUESTION",
-    "Claim",
-    "Decomposition",
-    "Number",
-    "Verdict",
-    "decompositions",
-    "judge",
-]
+from qneurons.report.verdicts import ACTIVATIONS, CONSTANT, CURVED, Q_SETTINGS, Verdict
 
 _EACH_Q = tuple(("base", setting) for setting in Q_SETTINGS)
 _COUNTED = (
@@ -88,8 +65,9 @@ CLAIMS: tuple[CaseClaim | BestClaim, ...] = (
         "under-fit",
         "Too large a λ may under-fit.",
         _COUNTED.format(share="a quarter (the claim says may)", cases="cells") + "A cell is so if "
-        "its largest λ ends with a higher training loss than its smallest (p ≤ 0.05), and not so "
-        "if that loss is lower, or the interval of the difference ends below 5 % of base's loss.",
+        "its largest λ (on average over the epochs) ends with a higher training loss than its "
+        "smallest constant λ (p ≤ 0.05), both of the q settings with compared runs, and not so if "
+        "that loss is lower, or the interval of the difference ends below 5 % of base's loss.",
         ACTIVATIONS, (("base", "c0.02", "a9"),), cases.underfits,
         "train worse with the largest λ", "do not", share=0.25,
     ),
@@ -115,9 +93,8 @@ CLAIMS: tuple[CaseClaim | BestClaim, ...] = (
 )  # fmt: skip
 
 
-def judge(frame: pl.DataFrame, *, epoch: int | None = None) -> list[Verdict]:
+def judge(evidence: Evidence) -> list[Verdict]:
     """A verdict on every claim of the paper, and last on the question: the noise or the limit?"""
-    evidence = Evidence(frame, epoch=epoch)
     verdicts = [
         judge_cases(claim, evidence)
         if isinstance(claim, CaseClaim)
@@ -125,8 +102,3 @@ def judge(frame: pl.DataFrame, *, epoch: int | None = None) -> list[Verdict]:
         for claim in CLAIMS
     ]
     return [*verdicts, judge_question(evidence)]
-
-
-def decompositions(frame: pl.DataFrame, *, epoch: int | None = None) -> list[Decomposition]:
-    """The parts of the limit and of the noise in the gain of every q setting of every cell."""
-    return decompose(Evidence(frame, epoch=epoch))

@@ -14,6 +14,7 @@ from qneurons.report.verdicts import (
     FAILS,
     HOLDS,
     LEAST_EPOCHS,
+    LINEAR,
     OPEN,
     Claim,
     Number,
@@ -157,8 +158,8 @@ def _elsewhere(claim: CaseClaim, evidence: Evidence) -> str:
 
 
 def _concerns(claim: CaseClaim, activation: str) -> bool:
-    """ReLU is the paper's exception; any other activation is taken for a curved one."""
-    return activation in claim.activations if activation == "relu" else "elu" in claim.activations
+    """What the paper says of ReLU is held against all of its kind, and of ELU against the rest."""
+    return ("relu" if activation in LINEAR else "elu") in claim.activations
 
 
 def _counts(tallies: dict[str, Tally]) -> list[Number]:

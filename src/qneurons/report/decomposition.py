@@ -5,12 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from qneurons.report.evidence import MIN_PAIRS, Evidence, average, number, pool
-from qneurons.report.inference import ALPHA, Estimate, estimate, holm
-from qneurons.report.statistics import Cell, is_q
-from qneurons.report.verdicts import OPEN, Claim, Number, Verdict
-
-LINEAR = ("relu", "leaky_relu", "identity")  # f'(x)x = f(x): the limit is base itself
+from qneurons.report.evidence import Evidence, number, pool
+from qneurons.report.inference import ALPHA, Estimate, estimate, holm, paired_test
+from qneurons.report.statistics import MIN_PAIRS, Cell, is_q
+from qneurons.report.verdicts import LINEAR, OPEN, Claim, Number, Verdict
 
 LEAST = 0.02  # share of base's error: a part of the average gain below it is none
 
@@ -19,13 +17,13 @@ QUESTION = Claim(
     "Where does a gain come from: the noise in q, or the activation f'(x)x that q tends to?",
     "The gain in test accuracy of q over base is the sum of limit over base (the limit's part) and "
     "q over limit (the noise's part). Each is taken by seed as a share of base's error, averaged "
-    "over the q settings and over all cells with curved activations that have base, limit and q. "
+    "over all q settings of all cells with curved activations that have base, limit and q. Where "
+    "runs are missing, settings and seeds are left out until all that are left have all seeds. "
     "A part has no gain if its 95 % interval ends below 2 % of base's error (many cells make a "
     "trifle significant) or it is significantly negative; else it gains if it is positive with "
     "p ≤ 0.05 (Holm over the two). The answer is the limit, the noise, both or neither; it is not "
     "decided where a part is neither.",
 )
-QUESTION_ANSWERS = ("the limit", "the noise", "both", "neither", OPEN)
 
 
 @dataclass(frozen=True)
@@ -44,12 +42,8 @@ def decompose(evidence: Evidence) -> list[Decomposition]:
     found = []
     for cell in _cells(evidence):
         for setting in _q_settings(evidence, cell):
-            base, limit, q = _common(evidence, cell, ["base", "limit", setting])
-            found.append(
-                Decomposition(
-                    cell, setting, estimate(q - base), estimate(limit - base), estimate(q - limit)
-                )
-            )
+            parts = np.array(list(_parts(evidence, cell, setting).values())).reshape(-1, 3)
+            found.append(Decomposition(cell, setting, *map(estimate, parts.T)))
     return found
 
 
@@ -58,15 +52,14 @@ def judge_question(evidence: Evidence) -> Verdict:
     if not cells:
         lacking = ("a cell of a curved activation with base, limit and a q setting",)
         return Verdict(QUESTION, OPEN, f"These data lack {lacking[0]}.", missing=lacking)
-    by_cell = [_parts(evidence, cell) for cell in cells]
-    (limit, limit_p), (noise, noise_p), (total, total_p) = (
-        pool(part, family=2) for part in zip(*by_cell, strict=True)
-    )
-    n = min(limit.n, noise.n)
+    pooled = pool(_shares(evidence, cell, q) for cell in cells for q in _q_settings(evidence, cell))
+    n = len(pooled.values)
     if n < MIN_PAIRS:
         lacking = (f"seeds: there are {n} of the {MIN_PAIRS} that the answer needs",)
         return Verdict(QUESTION, OPEN, f"These data lack {lacking[0]}.", missing=lacking)
-    adjusted = holm([limit_p, noise_p])
+    total, limit, noise = (estimate(part) for part in pooled.values.T)
+    total_p, *tested = (paired_test(part, family=2)[1] for part in pooled.values.T)
+    adjusted = holm(tested)
     limit_gain = _gain(limit, adjusted[0])
     noise_gain = _gain(noise, adjusted[1])
     answer = {
@@ -84,7 +77,8 @@ def judge_question(evidence: Evidence) -> Verdict:
         f"Over {len(cells)} cell{'s' * (len(cells) > 1)} and {n} seeds, in shares of base's error, "
         f"the limit's part is {_share(limit)} ({limit_gain}), "
         f"the noise's part {_share(noise)} ({noise_gain})"
-        + (f"; {diverged} diverged runs are in neither." if diverged else ".")
+        + (f"; {diverged} diverged runs are in neither" if diverged else "")
+        + (f"; {pooled.lost}." if pooled.lost else ".")
     )
     numbers = (
         number("q over base, share of base's error", total, total_p, unit="%"),
@@ -107,29 +101,18 @@ def _q_settings(evidence: Evidence, cell: Cell) -> list[str]:
     return [setting for setting in evidence.settings(cell) if is_q(setting)]
 
 
-def _common(evidence: Evidence, cell: Cell, settings: list[str]) -> list[NDArray[np.float64]]:
-    values = [evidence.final(cell, setting).values for setting in settings]
-    seeds = sorted(set.intersection(*(set(v) for v in values)))
-    return [np.array([v[seed] for seed in seeds]) for v in values]
+def _parts(evidence: Evidence, cell: Cell, setting: str) -> dict[int, NDArray[np.float64]]:
+    """q - base, limit - base and q - limit by seed."""
+    base, limit, q = (evidence.final(cell, s).values for s in ("base", "limit", setting))
+    return {
+        seed: np.array([q[seed] - base[seed], limit[seed] - base[seed], q[seed] - limit[seed]])
+        for seed in sorted(base.keys() & limit.keys() & q.keys())
+    }
 
 
-Sample = dict[int, float]
-
-
-def _parts(evidence: Evidence, cell: Cell) -> tuple[Sample, Sample, Sample]:
-    """limit - base, q - limit and q - base by seed, q averaged over settings, by base's error."""
+def _shares(evidence: Evidence, cell: Cell, setting: str) -> dict[int, NDArray[np.float64]]:
     scale = evidence.scale(cell, evidence.final(cell, "base").metric)
-
-    def share(setting: str, reference: str) -> Sample:
-        gains = evidence.gains_by_seed(evidence.contrast(cell, setting, reference))
-        return {seed: gain / scale for seed, gain in gains.items()}
-
-    q = _q_settings(evidence, cell)
-    return (
-        share("limit", "base"),
-        average(share(setting, "limit") for setting in q),
-        average(share(setting, "base") for setting in q),
-    )
+    return {seed: parts / scale for seed, parts in _parts(evidence, cell, setting).items()}
 
 
 def _gain(part: Estimate, p: float) -> str:

@@ -1,15 +1,17 @@
 """What claims are judged from: contrasts by name, gains held against a margin, pooled gains."""
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from qneurons.report.inference import Estimate, estimate, paired_test
 from qneurons.report.statistics import (
+    MIN_PAIRS,
     Cell,
     Contrast,
     Final,
@@ -21,7 +23,6 @@ from qneurons.report.statistics import (
 from qneurons.report.verdicts import Number
 
 MARGIN = 0.05  # a gain below this share of base's error (of base's loss) is not worth having
-MIN_PAIRS = 3  # fewer seeds never show the absence of a gain
 LEAST_ERROR = 1e-4  # a share of an error below one image in ten thousand means nothing
 
 Gain = Literal["gain", "no gain", "unclear"]
@@ -37,17 +38,24 @@ MARGIN_RULE = (
 class Evidence:
     """The finals of a frame by metric, cell and setting, and contrasts between them."""
 
-    def __init__(self, frame: pl.DataFrame, *, epoch: int | None = None) -> None:
+    def __init__(self, frame: pl.DataFrame) -> None:
         self.finals = {
             (final.metric.name, final.cell, final.setting): final
             for metric in ("test_accuracy", "train_loss")
-            for final in finals(frame, metric=metric, epoch=epoch)
+            for final in finals(frame, metric=metric)
         }
         self.cells = sorted({cell for _, cell, _ in self.finals})
         self._declared = {
             (c.metric.name, c.cell, c.setting, c.reference): c
             for c in contrasts(self.finals.values(), declared_pairs)
         }
+
+    def of_metric(self, metric: str) -> tuple[list[Final], list[Contrast]]:
+        """All finals and all declared contrasts of one metric."""
+        return (
+            [final for final in self.finals.values() if final.metric.name == metric],
+            [row for row in self._declared.values() if row.metric.name == metric],
+        )
 
     def settings(self, cell: Cell) -> list[str]:
         return [s for metric, c, s in self.finals if c == cell and metric == "test_accuracy"]
@@ -92,31 +100,43 @@ class Evidence:
         """The mean gain over contrasts of one metric, taken by seed."""
         rows = list(rows)
         metric = rows[0].metric
-        mean, p = pool(self.gains_by_seed(row) for row in rows)
-        unit = "pp" if metric.percent else ""
-        return number(f"gain in {metric.title}, {label}", mean, p, unit=unit)
+        pooled = pool(self.gains_by_seed(row) for row in rows)
+        label = f"gain in {metric.title}, {label}" + (f" ({pooled.lost})" if pooled.lost else "")
+        p = paired_test(pooled.values)[1]
+        return number(label, estimate(pooled.values), p, unit="pp" if metric.percent else "")
 
 
-def average(samples: Iterable[Mapping[int, float]]) -> dict[int, float]:
-    """Mean over samples of each seed that at least half of them have.
+@dataclass(frozen=True)
+class Pool:
+    """The mean over samples for each seed, and in words what was left out for it."""
 
-    A value that a sample lacks (its run is not there, not finished or diverged) is taken as that
-    sample's mean, so that one lost run does not cost its seed everywhere.
+    values: NDArray[np.float64]
+    lost: str
+
+
+def pool(samples: Iterable[Mapping[int, float | NDArray[np.float64]]]) -> Pool:
+    """Averages samples by seed, over seeds that all of them have.
+
+    To fill a gap would shrink the variance. So the sample or the seed with the largest share of
+    gaps is left out, and the next, until there is no gap: few values are lost with them.
     """
-    samples = [sample for sample in samples if sample]
-    counts = Counter(seed for sample in samples for seed in sample)
-    means = [float(np.mean(list(sample.values()))) for sample in samples]
-    return {
-        seed: float(np.mean([s.get(seed, mean) for s, mean in zip(samples, means, strict=True)]))
-        for seed, count in sorted(counts.items())
-        if 2 * count >= len(samples)
-    }
-
-
-def pool(samples: Iterable[Mapping[int, float]], *, family: int = 1) -> tuple[Estimate, float]:
-    """The estimate over seeds of the average over samples, and the p of its test against 0."""
-    values = np.array(list(average(samples).values()))
-    return estimate(values), paired_test(values, family)[1]
+    kept = list(samples)
+    seeds = sorted({seed for sample in kept for seed in sample})
+    total = (len(kept), len(seeds))
+    here = np.array([seed in sample for sample in kept for seed in seeds], bool).reshape(total)
+    while not here.all():
+        by_sample, by_seed = here.mean(axis=1), here.mean(axis=0)
+        axis = 0 if by_sample.min() < by_seed.min() else 1
+        worst = int((by_sample, by_seed)[axis].argmin())
+        del (kept, seeds)[axis][worst]
+        here = np.delete(here, worst, axis)
+    lost = [
+        f"{count - left} of {count} {name}"
+        for count, left, name in zip(total, here.shape, ("cases", "seeds"), strict=True)
+        if left < count
+    ]
+    values = np.array([np.array([s[seed] for s in kept]).mean(axis=0) for seed in seeds])
+    return Pool(values, f"{' and '.join(lost)} left out for missing runs" if lost else "")
 
 
 def number(label: str, mean: Estimate, p: float = math.nan, *, unit: str = "") -> Number:

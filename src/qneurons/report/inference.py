@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats  # type: ignore[import-untyped]
+from scipy import special, stats  # type: ignore[import-untyped]
 
 ALPHA = 0.05
 _MOST_FLIPS = 16  # pairs: 2^15 sums
@@ -38,7 +38,7 @@ def estimate(values: Iterable[float]) -> Estimate:
     if n < 2:
         return Estimate(n, float(sample[0]) if n else _NAN, _NAN, _NAN, _NAN)
     mean, sd = float(sample.mean()), float(sample.std(ddof=1))
-    half = float(stats.t.ppf(1 - ALPHA / 2, n - 1)) * sd / math.sqrt(n)
+    half = float(special.stdtrit(n - 1, 1 - ALPHA / 2)) * sd / math.sqrt(n)
     return Estimate(n, mean, sd, mean - half, mean + half)
 
 

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from itertools import groupby
@@ -16,18 +16,20 @@ import polars as pl
 from qneurons.provenance import versions
 from qneurons.report import claims, figures, statistics, tables
 from qneurons.report.artwork import ON_DARK, css_name, figure_files, to_svg, write_file
+from qneurons.report.decomposition import decompose
 from qneurons.report.densities import is_drawable
+from qneurons.report.evidence import Evidence
 from qneurons.report.rendering import Table, number_text, to_html, to_markdown
-from qneurons.report.verdicts import ANSWERS, FAILS, HOLDS, Verdict
+from qneurons.report.statistics import Cell
+from qneurons.report.verdicts import ANSWERS, FAILS, HOLDS, LEAST_EPOCHS, Verdict, paper_cells
 from qneurons.study import StudyError
+from qneurons.study.table import ORIGIN
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from qneurons.study.spec import Study
 
-# Columns of the frame that say where its numbers come from.
-ORIGIN = ("device", "precision", "torch", "qneurons", "commit", "command")
 KEYS = ("network", "dataset", "activation", "dropout", "setting")
 LEGEND = (
     "Settings: base is f itself; limit is f'(x)x; c0.02 is the q-neuron with λ = 0.02; a1 is that "
@@ -62,6 +64,13 @@ class Section:
     figures: Sequence[Drawing] = ()
     tables: Sequence[Table] = ()
     facts: Sequence[tuple[str, Sequence[str]]] = ()
+    folded: bool = False  # verdicts are shown when asked for
+
+
+def rows_of(study: "Study", frame: pl.DataFrame) -> pl.DataFrame:
+    """The rows of a store that belong to a study."""
+    ours = pl.col("run").is_in([run.id for run in study.runs])
+    return frame.filter(ours & (pl.col("epoch") <= study.epochs))
 
 
 def write_report(frame: pl.DataFrame, folder: Path, *, study: "Study | None" = None) -> list[Path]:
@@ -75,8 +84,7 @@ def write_report(frame: pl.DataFrame, folder: Path, *, study: "Study | None" = N
         study: reports the runs of this study only, and counts those that have not begun.
     """
     if study is not None:
-        ours = pl.col("run").is_in([run.id for run in study.runs])
-        frame = frame.filter(ours & (pl.col("epoch") <= study.epochs))
+        frame = rows_of(study, frame)
     if frame.is_empty():
         what = f"of the study {study.name!r}" if study else "in this store"
         raise StudyError(
@@ -84,7 +92,11 @@ def write_report(frame: pl.DataFrame, folder: Path, *, study: "Study | None" = N
         )
     folder = Path(folder)
     title = study.title if study else "q-neurons: what the runs say"
-    counts, sections = count_runs(frame, study), make_sections(frame, study)
+    evidence = Evidence(frame)
+    runs = tables.count_runs(frame, study.runs if study else ())
+    epoch = tables.compared_at(evidence.finals.values(), study.epochs if study else None)
+    counts = summary(runs, epoch)
+    sections = make_sections(frame, evidence, runs)
     drawings = [drawing for section in sections for drawing in section.figures]
     # All is made before anything is written, and the page comes last: where it is, all is.
     files = {
@@ -97,46 +109,51 @@ def write_report(frame: pl.DataFrame, folder: Path, *, study: "Study | None" = N
     return [write_file(folder / name, content) for name, content in files.items()]
 
 
-def count_runs(frame: pl.DataFrame, study: "Study | None") -> list[tuple[str, int]]:
-    states = statistics.run_states(frame, epoch=study.epochs if study else None)
-    found = [(state, int((states["state"] == state).sum())) for state in _STATES]
-    if study is None:
-        return [("runs", len(states)), *found]
-    expected = len(study.runs)
-    return [("runs expected", expected), *found, ("not begun", expected - len(states))]
+def summary(runs: Mapping[Cell, Counter[str]], epoch: str) -> list[tuple[str, int]]:
+    """How many runs there are in all, and at which epoch they are compared."""
+    totals = sum(runs.values(), Counter[str]())
+    words = {"compared": f"compared at epoch {epoch}"}
+    return [(words.get(name, name), totals[name]) for name in tables.COUNTS if totals[name]]
 
 
-_STATES = ("finished", "incomplete", "diverged")
-
-
-def make_sections(frame: pl.DataFrame, study: "Study | None") -> list[Section]:
-    *verdicts, question = claims.judge(frame)
+def make_sections(
+    frame: pl.DataFrame, evidence: Evidence, runs: Mapping[Cell, Counter[str]]
+) -> list[Section]:
+    *verdicts, question = claims.judge(evidence)
     curves = draw_learning_curves(frame)
+    finals = list(evidence.finals.values())
+    known = set(paper_cells())
+    of_paper = any(f.cell in known and f.epoch >= LEAST_EPOCHS for f in finals)
+    claimed = Section(
+        "verdicts", "The paper's claims", tally(verdicts), verdicts=verdicts, folded=not of_paper
+    )
+    limit = Section(
+        "noise-or-limit",
+        "Noise or limit?",
+        "A q-neuron differs from f in two ways: it tends to f'(x)x, and it is random. The "
+        "setting “limit” trains with f'(x)x alone.",
+        verdicts=[question],
+        tables=[tables.decomposition_table(decompose(evidence))],
+    )
+    learned = Section(
+        "learning-curves",
+        "Learning curves",
+        "Means with 95 % t-intervals over seeds, of the runs that reached epoch "
+        f"{tables.compared_at(finals)}, where settings are compared. Axes are fitted to the means; "
+        "the first epochs may be outside."
+        if curves
+        else "No run reached the epoch at which settings are compared.",
+        figures=curves,
+    )
+    numbers = Section("tables", "Tables", tables=main_tables(evidence))
+    # Data that are not the paper's speak for themselves before they are held against its claims.
     return [
-        Section("verdicts", "The paper's claims", tally(verdicts), verdicts=verdicts),
-        Section(
-            "noise-or-limit",
-            "Noise or limit?",
-            "A q-neuron differs from f in two ways: it tends to f'(x)x, and it is random. The "
-            "setting “limit” trains with f'(x)x alone.",
-            verdicts=[question],
-            tables=[tables.decomposition_table(claims.decompositions(frame))],
-        ),
-        Section(
-            "learning-curves",
-            "Learning curves",
-            "Means with 95 % t-intervals over seeds, of the runs that reached the epoch at which "
-            "settings are compared. Axes are fitted to the means; the first epochs may be outside."
-            if curves
-            else "No run reached the epoch at which settings are compared.",
-            figures=curves,
-        ),
-        Section("tables", "Tables", tables=main_tables(frame)),
+        *((claimed, limit, learned, numbers) if of_paper else (numbers, learned, limit, claimed)),
         Section("q-neurons", "The q-neurons of this study", figures=draw_neurons(frame)),
         Section(
             "provenance",
             "Runs and provenance",
-            tables=[accounting(frame, study)],
+            tables=[tables.accounting_table(runs, finals)],
             facts=origin(frame),
         ),
     ]
@@ -148,23 +165,16 @@ def tally(verdicts: Sequence[Verdict]) -> str:
     return f"{len(verdicts)} claims of the paper's section “Experiments” ({counts})."
 
 
-def main_tables(frame: pl.DataFrame) -> list[Table]:
-    accuracy, loss = (
-        statistics.finals(frame, metric=metric) for metric in ("test_accuracy", "train_loss")
-    )
+def main_tables(evidence: Evidence) -> list[Table]:
+    accuracy, accuracy_contrasts = evidence.of_metric("test_accuracy")
+    loss, loss_contrasts = evidence.of_metric("train_loss")
     return [
         tables.accuracy_table(accuracy),
         tables.best_table(accuracy),
         tables.accuracy_table(loss),
-        tables.contrast_table(statistics.contrasts(accuracy)),
-        tables.contrast_table(statistics.contrasts(loss)),
+        tables.contrast_table(accuracy_contrasts),
+        tables.contrast_table(loss_contrasts),
     ]
-
-
-def accounting(frame: pl.DataFrame, study: "Study | None") -> Table:
-    if study is None:
-        return tables.accounting_table(frame)
-    return tables.accounting_table(frame, runs=study.runs, epochs=study.epochs)
 
 
 def draw_learning_curves(frame: pl.DataFrame) -> list[Drawing]:

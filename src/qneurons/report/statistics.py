@@ -1,9 +1,9 @@
 """From tidy rows to numbers: what each run ended with, means over seeds, paired contrasts.
 
 Which runs are compared. Within a cell (dataset, network, dropout, activation) all settings are
-compared at one epoch: the one asked for, else the last epoch that at least half of the cell's
-runs have reached. Runs that have not reached it are incomplete: left out, and counted. Diverged
-runs have no final value; they are counted beside the mean, and a contrast knows of them.
+compared at one epoch, the last that at least half of the cell's runs have reached. Runs that have
+not reached it are incomplete: left out, and counted. Diverged runs have no final value; they are
+counted beside the mean, and a contrast knows of them.
 
 Which contrasts. Differences are paired by seed; Holm's correction is over the declared contrasts of
 one cell and metric: one panel of the paper's figures is one family, and claims count panels.
@@ -20,11 +20,14 @@ import polars as pl
 from scipy import stats  # type: ignore[import-untyped]
 
 from qneurons.report.inference import ALPHA, Estimate, estimate, holm, paired_test
-from qneurons.schedules import Annealed, Constant, parse_schedule
+from qneurons.schedules import Annealed
 from qneurons.study import StudyError
+from qneurons.study.runs import parse_setting
 
 CELL = ("dataset", "network", "dropout", "activation")
 _RUN = (*CELL, "setting", "seed")
+STATES = ("compared", "incomplete", "diverged")  # of a run
+MIN_PAIRS = 3  # fewer seeds show neither the absence of a gain nor that more runs diverge
 _NAN = math.nan
 
 
@@ -65,29 +68,15 @@ METRICS: Mapping[str, Metric] = {
 }
 
 
-def kind(setting: str) -> str:
-    """``"base"``, ``"limit"``, ``"constant"``, ``"annealed"`` or ``"gradient-noise"``."""
-    if setting in ("base", "limit"):
-        return setting
-    if setting.startswith("n"):
-        return "gradient-noise"
-    return "annealed" if isinstance(parse_schedule(setting), Annealed) else "constant"
-
-
 def is_q(setting: str) -> bool:
-    return kind(setting) in ("constant", "annealed")
+    return parse_setting(setting).kind == "q"
 
 
-def setting_order(setting: str) -> tuple[int, float, str]:
+def setting_order(setting: str) -> tuple[int, bool, float, str]:
     """Sorts base, limit, then constant and annealed settings by λ, then gradient noise."""
-    rank = ("base", "limit", "constant", "annealed", "gradient-noise").index(kind(setting))
-    return rank, largest_lam(setting), setting
-
-
-def largest_lam(setting: str) -> float:
-    """λ at the first epoch: 0 but for q-activations."""
-    schedule = parse_schedule(setting) if is_q(setting) else Constant(0.0)
-    return schedule(1)
+    parsed = parse_setting(setting)
+    rank = ("base", "limit", "q", "gradient-noise").index(parsed.kind)
+    return rank, isinstance(parsed.schedule, Annealed), parsed.lam(1), setting
 
 
 @dataclass(frozen=True)
@@ -101,20 +90,19 @@ class Best:
 
 @dataclass(frozen=True)
 class Final:
-    """One setting in one cell: the value of each finished run at the epoch of comparison."""
+    """One setting in one cell: the value of each compared run at the epoch of comparison."""
 
     cell: Cell
     setting: str
     metric: Metric
     epoch: int
     values: Mapping[int, float] = field(repr=False)  # by seed
-    incomplete: tuple[int, ...]  # seeds
     diverged: tuple[int, ...]  # seeds
     estimate: Estimate
-    best: Best | None  # None without a finished run
+    best: Best | None  # None without a compared run
 
 
-def run_states(frame: pl.DataFrame, *, epoch: int | None = None) -> pl.DataFrame:
+def run_states(frame: pl.DataFrame) -> pl.DataFrame:
     """One row a run: its last epoch, its cell's epoch of comparison (``target``), its state."""
     _check_unique(frame)
     runs = frame.group_by(_RUN).agg(
@@ -127,27 +115,21 @@ def run_states(frame: pl.DataFrame, *, epoch: int | None = None) -> pl.DataFrame
         runs.group_by(CELL)
         .agg(highest=pl.col("last").max())
         .join(alive.group_by(CELL).agg(target=middle), on=CELL, how="left")
+        .with_columns(target=pl.coalesce("target", "highest"))
     )
-    target = pl.lit(epoch) if epoch is not None else pl.coalesce("target", "highest")
     state = (
         pl.when("diverged")
         .then(pl.lit("diverged"))
         .when(pl.col("last") < pl.col("target"))
         .then(pl.lit("incomplete"))
-        .otherwise(pl.lit("finished"))
+        .otherwise(pl.lit("compared"))
     )
-    return (
-        runs.join(targets.with_columns(target=target), on=CELL)
-        .select(*_RUN, "last", "target", state=state)
-        .sort(_RUN)
-    )
+    return runs.join(targets, on=CELL).select(*_RUN, "last", "target", state=state).sort(_RUN)
 
 
-def curves(
-    frame: pl.DataFrame, *, metric: str = "test_accuracy", epoch: int | None = None
-) -> pl.DataFrame:
-    """Mean and t-interval by epoch (columns n, mean, sd, low, high), over the finished runs."""
-    rows = _compared_rows(frame, run_states(frame, epoch=epoch), metric)
+def curves(frame: pl.DataFrame, *, metric: str = "test_accuracy") -> pl.DataFrame:
+    """Mean and t-interval by epoch (columns n, mean, sd, low, high), over the compared runs."""
+    rows = _compared_rows(frame, run_states(frame), metric)
     means = rows.group_by(*CELL, "setting", "epoch").agg(
         n=pl.len(), mean=pl.col(metric).mean(), sd=pl.col(metric).std(), single=pl.col(metric)
     )
@@ -159,24 +141,21 @@ def curves(
     ).sort(*CELL, "setting", "epoch")
 
 
-def finals(
-    frame: pl.DataFrame, *, metric: str = "test_accuracy", epoch: int | None = None
-) -> list[Final]:
+def finals(frame: pl.DataFrame, *, metric: str = "test_accuracy") -> list[Final]:
     """Every setting of every cell, sorted by cell and :func:`setting_order`."""
-    states = run_states(frame, epoch=epoch)
+    states = run_states(frame)
     rows = _compared_rows(frame, states, metric).filter(pl.col("epoch") == pl.col("target"))
     values = {row[:-1]: row[-1] for row in rows.select(*_RUN, metric).iter_rows()}
-    best = _best(curves(frame, metric=metric, epoch=epoch), METRICS[metric])
+    best = _best(curves(frame, metric=metric), METRICS[metric])
     found = []
     for key, group in groupby(states.iter_rows(), key=lambda row: row[:5]):
         runs = [(row[5], row[7], row[8]) for row in group]  # seed, target, state
         done = {seed: values[*key, seed] for seed, _, _ in runs if (*key, seed) in values}
         diverged = tuple(seed for seed, _, state in runs if state == "diverged")
-        left = tuple(seed for seed, _, _ in runs if seed not in done and seed not in diverged)
         cell = Cell(*key[:4])
         found.append(
             Final(
-                cell, key[4], METRICS[metric], runs[0][1], done, left, diverged,
+                cell, key[4], METRICS[metric], runs[0][1], done, diverged,
                 estimate(done.values()), best.get(key),
             )
         )  # fmt: skip
@@ -203,13 +182,12 @@ class Contrast:
     setting: str
     reference: str
     metric: Metric
-    epoch: int
     difference: Estimate  # setting - reference
     test: str  # "sign-flip" | "paired t" | "none"
     p: float
     p_holm: float
-    diverged: tuple[int, int]  # runs of the setting, of the reference
-    unpaired: tuple[int, ...]  # seeds that have one of the two only
+    diverged: tuple[int, int]  # runs of the setting, of the reference, of the seeds of both
+    seeds: int  # where each of the two is compared or diverged
 
     @property
     def gain(self) -> Estimate:
@@ -221,10 +199,11 @@ class Contrast:
         """``"better"``, ``"worse"`` or ``"unclear"`` at the level 0.05 after Holm's correction.
 
         A setting that diverged in more runs than its reference is never better; where these
-        outnumber the pairs that are left, it is worse, whatever the pairs say.
+        outnumber the pairs that are left of at least three seeds, it is worse, whatever the pairs
+        say.
         """
         more = self.diverged[0] - self.diverged[1]
-        if abs(more) > self.difference.n:
+        if abs(more) > self.difference.n and self.seeds >= MIN_PAIRS:
             return "worse" if more > 0 else "better"
         if self.p_holm <= ALPHA and self.gain.mean > 0 and more <= 0:
             return "better"
@@ -239,7 +218,7 @@ Pairs = Callable[[Sequence[str]], list[tuple[str, str]]]
 def declared_pairs(settings: Sequence[str]) -> list[tuple[str, str]]:
     """The contrasts that are tested in every cell: (setting, reference)."""
     q = [setting for setting in settings if is_q(setting)]
-    others = [s for s in settings if kind(s) in ("limit", "gradient-noise")]
+    others = [s for s in settings if s != "base" and s not in q]
     against_base = [(setting, "base") for setting in others + q if "base" in settings]
     return against_base + [(setting, "limit") for setting in q if "limit" in settings]
 
@@ -259,11 +238,11 @@ def contrasts(finals: Iterable[Final], pairs: Pairs = declared_pairs) -> list[Co
         for (a, b, differences, test, p), p_holm in zip(
             tested, holm([row[-1] for row in tested]), strict=True
         ):
+            both = {*a.values, *a.diverged} & {*b.values, *b.diverged}
             found.append(
                 Contrast(
-                    a.cell, a.setting, b.setting, a.metric, a.epoch, estimate(differences), test,
-                    p, p_holm, (len(a.diverged), len(b.diverged)),
-                    tuple(sorted(a.values.keys() ^ b.values.keys())),
+                    a.cell, a.setting, b.setting, a.metric, estimate(differences), test,
+                    p, p_holm, (len(both & {*a.diverged}), len(both & {*b.diverged})), len(both),
                 )
             )  # fmt: skip
     return found
@@ -273,8 +252,8 @@ def _compared_rows(frame: pl.DataFrame, states: pl.DataFrame, metric: str) -> pl
     if metric not in METRICS or metric not in frame.columns:
         known = ", ".join(name for name in METRICS if name in frame.columns)
         raise StudyError(f"metric {metric!r} is not one of {known}: choose one of these")
-    finished = states.filter(pl.col("state") == "finished").select(*_RUN, "target")
-    rows = frame.join(finished, on=_RUN).filter(pl.col("epoch") <= pl.col("target"))
+    compared = states.filter(pl.col("state") == "compared").select(*_RUN, "target")
+    rows = frame.join(compared, on=_RUN).filter(pl.col("epoch") <= pl.col("target"))
     return rows.filter(pl.col(metric).is_finite())
 
 
@@ -287,5 +266,5 @@ def _check_unique(frame: pl.DataFrame) -> None:
         raise StudyError(
             f"{Cell(*(row[name] for name in CELL))}, {row['setting']}, seed {row['seed']}: runs "
             f"{runs} differ in batch size, learning rate or phi only; a report is about one "
-            "protocol: choose one by filtering the rows or with a store of its own"
+            "protocol: choose it by `qneurons report STORE --study FILE`, FILE a .toml of its runs"
         )

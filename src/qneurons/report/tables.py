@@ -1,28 +1,18 @@
-"""The tables of a report, from numbers: verdicts, final values, contrasts, accounting of runs."""
+"""The tables of a report, from numbers: final values, contrasts, accounting of runs."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from qneurons.report.claims import Decomposition, Verdict
+from qneurons.report.decomposition import Decomposition
 from qneurons.report.inference import Estimate
-from qneurons.report.rendering import (
-    NONE,
-    Table,
-    difference_texts,
-    estimate_text,
-    number_text,
-    p_text,
-    to_html,
-    to_markdown,
-    to_rich,
-)
+from qneurons.report.rendering import NONE, Table, difference_texts, estimate_text, p_text
 from qneurons.report.statistics import (
     CELL,
     METRICS,
+    STATES,
     Cell,
     Contrast,
     Final,
@@ -33,20 +23,7 @@ from qneurons.report.statistics import (
 if TYPE_CHECKING:
     from qneurons.study.spec import Run
 
-__all__ = [
-    "Table",
-    "accounting_table",
-    "accuracy_table",
-    "best_table",
-    "contrast_table",
-    "decomposition_table",
-    "to_html",
-    "to_markdown",
-    "to_rich",
-    "verdict_table",
-]
-
-_STATES = ("expected", "finished", "incomplete", "diverged", "not begun")
+COUNTS = ("runs", *STATES, "not begun")
 
 
 def accuracy_table(rows: Sequence[Final]) -> Table:
@@ -59,9 +36,9 @@ def accuracy_table(rows: Sequence[Final]) -> Table:
     seeds = sorted({final.estimate.n for final in rows})
     note = (
         f"Mean ± half of the 95 % t-interval over {_span(seeds)} seeds, at epoch "
-        f"{_span(sorted({final.epoch for final in rows}))}, of the runs that finished."
+        f"{compared_at(rows)}, of the runs that reached it."
     )
-    return _by_setting(f"{_title(rows)} at the end", rows, texts, note)
+    return _by_setting(f"{_title(rows)} at epoch {compared_at(rows)}", rows, texts, note)
 
 
 def best_table(rows: Sequence[Final]) -> Table:
@@ -102,7 +79,8 @@ def contrast_table(rows: Sequence[Contrast]) -> Table:
     note = (
         "Setting minus reference by seed: mean and 95 % t-interval; p of the exact sign-flip test "
         "or the paired t test, then with Holm's correction over the contrasts of the cell. A "
-        "setting of which more runs diverged than of its reference is never better."
+        "setting of which more runs diverged than of its reference is never better; diverged runs "
+        "are counted over the seeds that both have."
     )
     return _by_cell(title, [row.cell for row in rows], (*columns, "diverged"), body, note)
 
@@ -125,56 +103,41 @@ def decomposition_table(rows: Sequence[Decomposition]) -> Table:
     return _by_cell("The noise or the limit?", [row.cell for row in rows], columns, body, note)
 
 
-def verdict_table(verdicts: Iterable[Verdict]) -> Table:
-    """Claims and their verdicts; counts of cases are in the reasons."""
+def count_runs(frame: pl.DataFrame, runs: Iterable["Run"] = ()) -> dict[Cell, Counter[str]]:
+    """Runs of each cell by their state (:data:`COUNTS`).
 
-    def numbers(verdict: Verdict) -> str:
-        shown = (n for n in verdict.numbers if n.unit or not math.isnan(n.low))
-        return "; ".join(map(number_text, shown))
-
-    return Table(
-        "Verdicts",
-        ("claim", "answer", "reason", "numbers"),
-        tuple((v.claim.statement, v.answer, v.reason, numbers(v)) for v in verdicts),
-        "Intervals are of 95 %; a positive gain is better.",
-    )
-
-
-def accounting_table(
-    frame: pl.DataFrame, *, runs: Iterable["Run"] = (), epochs: int | None = None
-) -> Table:
-    """Runs of each cell by their state.
-
-    ``runs`` and ``epochs`` are of the study: what was to be there. Without them the runs of the
-    frame are all that is expected, and the epoch of comparison is where they finish.
+    ``runs`` are those of the study: what was to be there, beside the runs of the frame.
     """
     expected = Counter(Cell(*run.cell) for run in runs)
-    counts: dict[Cell, Counter[str]] = {}
-    targets: dict[Cell, int] = {}
-    for row in run_states(frame, epoch=epochs).iter_rows(named=True):
-        cell = Cell(*(row[name] for name in CELL))
-        counts.setdefault(cell, Counter())[row["state"]] += 1
-        targets[cell] = row["target"]
-    cells = sorted(counts.keys() | expected.keys())
-    body, sums = [], Counter[str]()
-    for cell in cells:
-        numbers = Counter(counts.get(cell, Counter[str]()))
-        begun = numbers.total()
-        numbers["expected"] = max(expected[cell], begun)
-        numbers["not begun"] = numbers["expected"] - begun
-        sums.update(numbers)
-        body.append((str(targets.get(cell, epochs or NONE)), *_counts(numbers)))
+    counts = {cell: Counter[str]() for cell in expected}
+    for row in run_states(frame).select(*CELL, "state").iter_rows():
+        counts.setdefault(Cell(*row[:-1]), Counter())[row[-1]] += 1
+    for cell, states in counts.items():
+        begun = states.total()
+        states["runs"] = max(expected[cell], begun)
+        states["not begun"] = states["runs"] - begun
+    return dict(sorted(counts.items()))
+
+
+def compared_at(rows: Iterable[Final], epochs: int | None = None) -> str:
+    """The epochs at which settings are compared, of all of the study where it has more."""
+    found = sorted({final.epoch for final in rows})
+    short = epochs is not None and found[:1] != [epochs]
+    return _span(found) + (f" of {epochs}" if short else "")
+
+
+def accounting_table(counts: Mapping[Cell, Counter[str]], rows: Iterable[Final]) -> Table:
+    """Runs of each cell by their state, and the epoch at which its settings are compared."""
+    epochs = {final.cell: str(final.epoch) for final in rows}
+    body = [
+        (epochs.get(cell, NONE), *(str(numbers[name]) for name in COUNTS))
+        for cell, numbers in counts.items()
+    ]
     note = (
-        f"In all {', '.join(f'{sums[state]} {state}' for state in _STATES)}. Finished runs reached "
-        "the epoch in the table"
-        + ("" if epochs else ", the last that at least half of their cell's runs reached")
-        + "; the others are in no mean."
+        "Compared runs reached the epoch in the table, the last that at least half of the runs of "
+        "their cell reached; the others are in no mean."
     )
-    return _by_cell("Runs", cells, ("epoch", *_STATES), body, note)
-
-
-def _counts(numbers: Mapping[str, int]) -> list[str]:
-    return [str(numbers[state]) for state in _STATES]
+    return _by_cell("Runs", list(counts), ("epoch", *COUNTS), body, note)
 
 
 def _title(rows: Sequence[Final]) -> str:

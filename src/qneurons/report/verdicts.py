@@ -11,6 +11,7 @@ HOLDS, FAILS, OPEN = ANSWERS = ("holds", "does not hold", "not decided by these 
 
 NETWORKS = {"mnist-mlp": "mnist", "mnist-cnn": "mnist", "cifar-cnn": "cifar10"}  # their data
 CURVED = ("tanh", "elu", "softplus")
+LINEAR = ("relu", "leaky_relu", "identity")  # f'(x)x = f(x): the limit is base itself
 ACTIVATIONS = (*CURVED, "relu")
 CONSTANT = ("c0.02", "c0.1")
 Q_SETTINGS = (*CONSTANT, "a1", "a5", "a9")
