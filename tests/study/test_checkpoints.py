@@ -4,11 +4,11 @@ import errno
 import os
 import signal
 
-import pretend
 import pytest
 import torch
 
 from qneurons.study import StudyError, checkpoints
+from tests.study import pretend
 
 STATE = pretend.state(pretend.runs(3), 5)
 

@@ -6,10 +6,10 @@ import signal
 import sys
 import time
 
-import pretend
 import pytest
 
 from qneurons.study import StudyError, locks
+from tests.study import pretend
 
 
 def wait_for(path):

@@ -4,10 +4,10 @@ import copy
 import math
 
 import numpy as np
-import pretend
 import pytest
 
 from qneurons.study.records import RESULTS, ROW, Records, same_results, to_epoch, to_row
+from tests.study import pretend
 
 RUNS = pretend.runs(2)
 IDS = [run.id for run in RUNS]

@@ -9,12 +9,12 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import pretend
 import pytest
 import torch
 
 from qneurons.study import StudyError, checkpoints
 from qneurons.study.store import Merged, Store, merge
+from tests.study import pretend
 
 GOLDEN = Path(__file__).parent / "golden" / "store-1"
 RUNS = pretend.runs(3)

@@ -7,11 +7,11 @@ import signal
 import time
 from collections import Counter
 
-import pretend
 import pytest
-from test_store import IDS, RUNS, assert_holds, fail_at, files, new, save
 
 from qneurons.study.store import Store
+from tests.study import pretend
+from tests.study.test_store import IDS, RUNS, assert_holds, fail_at, files, new, save
 
 KILLS = int(os.environ.get("QNEURONS_TEST_KILLS", "40"))
 

@@ -2,12 +2,12 @@
 
 import sys
 
-import pretend
 import pytest
 
 from qneurons.study import StudyError
 from qneurons.study.records import Records, to_row
 from qneurons.study.table import frame
+from tests.study import pretend
 
 COLUMNS = [
     *("dataset", "network", "dropout", "activation", "setting", "seed", "epoch", "lam"),
