@@ -107,10 +107,10 @@ def test_equal_seeds_draw_equal_noise_and_others_other(backend):
 
 
 PACKS = {  # shape, dimension of the groups
-    "runs first": ((3, 50, 100), 0),
-    "runs of many blocks": ((3, 10_000), 0),
+    "runs first": ((3, 5, 100), 0),
+    "runs of many blocks": ((3, 4100), 0),
     "channels": ((4, 3, 11, 5), 1),
-    "channels of many": ((2, 3, 4096), 1),
+    "channels of many": ((2, 3, 2100), 1),
     "last": ((1500, 3), 1),
 }
 
@@ -146,11 +146,8 @@ def test_groups_in_channels_last(backend):
 
 @pytest.mark.parametrize("lam", [0.0, 5.0])
 @pytest.mark.parametrize("phi", [0.0, 0.5])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_extremes_of_the_law(backend, lam, phi, dtype):
-    x = randn(backend, 3000, dtype=dtype)
-    if not backend.supports(dtype, "q_tanh"):
-        pytest.skip(f"{dtype} is served by plain torch")
+def test_extremes_of_the_law(backend, lam, phi):
+    x = randn(backend, 3000)
     seed, _, _ = law(backend)
     for row in ROWS:
         arguments = (

@@ -59,7 +59,7 @@ def test_fake_tensors_have_the_strides_of_the_real():
 @pytest.mark.parametrize("inner", [4, 12])
 def test_vmap_is_a_loop(in_dims, inner):
     """Groups of 12 neighbours fill a sample of 24, groups of 4 repeat three times in it."""
-    batch = 5
+    batch = 3
     x = randn(batch, 6, 4)
     seed = torch.arange(2 * batch).reshape(batch, 2)
     lam = torch.rand(batch, 2)
@@ -129,10 +129,8 @@ def test_every_mode_of_differentiation(drawn):
         lambda f: jvp(f, (x,), (tangent,))[1],
         lambda f: jacfwd(f)(x),
         lambda f: hessian(lambda y: f(y).sum())(x),
-        lambda f: jacfwd(jacfwd(f))(x),
         lambda f: grad(lambda y: jvp(f, (y,), (tangent,))[1].sum())(x),
         lambda f: jvp(grad(lambda y: (tangent * f(y)).sum()), (x,), (tangent,))[1],
-        lambda f: grad(lambda z: grad(lambda y: hessian(f)(y).sum())(z).sum())(x),
     ):
         torch.testing.assert_close(
             transform(draw), transform(naive), rtol=tolerance, atol=tolerance

@@ -2,6 +2,7 @@
 
 import base64
 import itertools
+import os
 import re
 from html.parser import HTMLParser
 
@@ -318,17 +319,15 @@ def test_an_empty_store_is_one_line(frame, tmp_path):
 
 
 def test_a_failing_disk_leaves_no_half_page(frame, tmp_path, quick, monkeypatch):
-    from qneurons.report import artwork
+    replace, written = os.replace, []
 
-    write, written = artwork.replace, []
-
-    def fail_late(path, data):
+    def fail_late(source, target):
         if len(written) == 2:
             raise OSError(28, "No space left on device")
-        written.append(path)
-        write(path, data)
+        written.append(target)
+        replace(source, target)
 
-    monkeypatch.setattr(artwork, "replace", fail_late)
+    monkeypatch.setattr(os, "replace", fail_late)
     with pytest.raises(StudyError, match="No space left"):
         write_report(frame, tmp_path)
     assert len(written) == 2
