@@ -72,10 +72,10 @@ def _correlate(
 @triton.jit
 def _correlate_gradients(
     x_ptr, grad_ptr, out_ptr,
-    stride_r, stride_c, stride_b, num_positions, share,
+    stride_r, stride_c, stride_b, num_positions,
     CHANNELS: tl.constexpr, FEATURES: tl.constexpr,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, PADDING: tl.constexpr,
-    PRECISION: tl.constexpr,
+    PRECISION: tl.constexpr, SHARE: tl.constexpr,
     BLOCK_P: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """The gradient of the matrices from a share of the positions."""
@@ -86,8 +86,8 @@ def _correlate_gradients(
     x_ptr += run * stride_r
     grad_ptr += run * FEATURES * num_positions
     total = tl.zeros((BLOCK_K, BLOCK_F), tl.float32)
-    for begin in range(part * share, tl.minimum((part + 1) * share, num_positions), BLOCK_P):
-        position = begin + tl.arange(0, BLOCK_P)
+    for begin in range(0, SHARE, BLOCK_P):
+        position = part * SHARE + begin + tl.arange(0, BLOCK_P)
         patches = _patches(
             x_ptr, position[None, :], k[:, None], stride_c, stride_b, num_positions,
             CHANNELS, HEIGHT, WIDTH, PADDING,
@@ -142,8 +142,8 @@ def correlate_gradients(x: Tensor, grad: Tensor, padding: int) -> Tensor:
     share = triton.cdiv(triton.cdiv(num_positions, parts), block_p) * block_p
     out = torch.empty(parts, runs, 9 * channels, features, dtype=torch.float32, device=x.device)
     _correlate_gradients[blocks, parts, runs](
-        x, grad, out, *x.stride()[:3], num_positions, share,
-        **_constants(x, features, padding),
+        x, grad, out, *x.stride()[:3], num_positions,
+        **_constants(x, features, padding), SHARE=share,
         BLOCK_P=block_p, BLOCK_K=block_k, BLOCK_F=max(16, triton.next_power_of_2(features)),
         num_warps=4, num_stages=3,
     )  # fmt: skip

@@ -12,38 +12,39 @@ _POOL_SIZE = 1024
 @triton.jit
 def _normalise(
     x_ptr, out_ptr, weight_ptr, bias_ptr, running_mean_ptr, running_var_ptr, mean_ptr, scale_ptr,
-    num_rows, length, momentum, eps, BLOCK_R: tl.constexpr, BLOCK_L: tl.constexpr,
+    num_rows, momentum, eps,
+    LENGTH: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_L: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     column = tl.arange(0, BLOCK_L)
     is_row = row < num_rows
-    begin = row.to(tl.int64) * length
+    begin = row.to(tl.int64) * LENGTH
     # Moments about the first element, which is near the mean: squares of x itself would cancel.
     origin = tl.load(x_ptr + begin, is_row, 0.0).to(tl.float32)
     first = tl.zeros((BLOCK_R, BLOCK_L), tl.float32)
     second = tl.zeros((BLOCK_R, BLOCK_L), tl.float32)
-    for start in range(0, length, BLOCK_L):
+    for start in range(0, LENGTH, BLOCK_L):
         at = start + column[None, :]
-        inside = is_row[:, None] & (at < length)
+        inside = is_row[:, None] & (at < LENGTH)
         x = tl.load(x_ptr + begin[:, None] + at, inside, 0.0).to(tl.float32)
         x = tl.where(inside, x - origin[:, None], 0.0)
         first += x
         second += x * x
-    shift = tl.sum(first, 1) / length
-    variance = tl.maximum(tl.sum(second, 1) / length - shift * shift, 0.0)
+    shift = tl.sum(first, 1) / LENGTH
+    variance = tl.maximum(tl.sum(second, 1) / LENGTH - shift * shift, 0.0)
     mean, scale = origin + shift, 1 / tl.sqrt(variance + eps)
     tl.store(mean_ptr + row, mean, is_row)
     tl.store(scale_ptr + row, scale, is_row)
     running_mean = tl.load(running_mean_ptr + row, is_row)
     running_var = tl.load(running_var_ptr + row, is_row)
-    unbiased = variance * (length / (length - 1))
+    unbiased = variance * (LENGTH / (LENGTH - 1))
     tl.store(running_mean_ptr + row, running_mean + momentum * (mean - running_mean), is_row)
     tl.store(running_var_ptr + row, running_var + momentum * (unbiased - running_var), is_row)
     scale *= tl.load(weight_ptr + row, is_row, 0.0)
     bias = tl.load(bias_ptr + row, is_row, 0.0)
-    for start in range(0, length, BLOCK_L):
+    for start in range(0, LENGTH, BLOCK_L):
         at = start + column[None, :]
-        inside = is_row[:, None] & (at < length)
+        inside = is_row[:, None] & (at < LENGTH)
         x = tl.load(x_ptr + begin[:, None] + at, inside, 0.0).to(tl.float32)
         out = (x - mean[:, None]) * scale[:, None] + bias[:, None]
         tl.store(out_ptr + begin[:, None] + at, out.to(out_ptr.dtype.element_ty), inside)
@@ -52,18 +53,18 @@ def _normalise(
 @triton.jit
 def _normalise_backward(
     grad_ptr, x_ptr, out_ptr, weight_ptr, mean_ptr, scale_ptr, grad_weight_ptr, grad_bias_ptr,
-    num_rows, length, BLOCK_R: tl.constexpr, BLOCK_L: tl.constexpr,
+    num_rows, LENGTH: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_L: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     column = tl.arange(0, BLOCK_L)
     is_row = row < num_rows
-    begin = row.to(tl.int64) * length
+    begin = row.to(tl.int64) * LENGTH
     mean, scale = tl.load(mean_ptr + row, is_row, 0.0), tl.load(scale_ptr + row, is_row, 0.0)
     plain = tl.zeros((BLOCK_R, BLOCK_L), tl.float32)
     scaled = tl.zeros((BLOCK_R, BLOCK_L), tl.float32)
-    for start in range(0, length, BLOCK_L):
+    for start in range(0, LENGTH, BLOCK_L):
         at = start + column[None, :]
-        inside = is_row[:, None] & (at < length)
+        inside = is_row[:, None] & (at < LENGTH)
         x = tl.load(x_ptr + begin[:, None] + at, inside, 0.0).to(tl.float32)
         grad = tl.load(grad_ptr + begin[:, None] + at, inside, 0.0).to(tl.float32)
         plain += grad
@@ -72,10 +73,10 @@ def _normalise_backward(
     tl.store(grad_bias_ptr + row, grad_bias, is_row)
     tl.store(grad_weight_ptr + row, grad_weight, is_row)
     factor = tl.load(weight_ptr + row, is_row, 0.0) * scale
-    offset, slope = grad_bias / length, grad_weight * scale / length
-    for start in range(0, length, BLOCK_L):
+    offset, slope = grad_bias / LENGTH, grad_weight * scale / LENGTH
+    for start in range(0, LENGTH, BLOCK_L):
         at = start + column[None, :]
-        inside = is_row[:, None] & (at < length)
+        inside = is_row[:, None] & (at < LENGTH)
         x = tl.load(x_ptr + begin[:, None] + at, inside, 0.0).to(tl.float32)
         grad = tl.load(grad_ptr + begin[:, None] + at, inside, 0.0).to(tl.float32)
         out = factor[:, None] * (grad - offset[:, None] - slope[:, None] * (x - mean[:, None]))
@@ -139,7 +140,7 @@ def normalise(
     mean, scale = (torch.empty(num_rows, dtype=torch.float32, device=x.device) for _ in range(2))
     block_r, block_l = _blocks(length)
     _normalise[(triton.cdiv(num_rows, block_r),)](
-        x, out, weight, bias, *running, mean, scale, num_rows, length, momentum, eps,
+        x, out, weight, bias, *running, mean, scale, num_rows, momentum, eps, length,
         BLOCK_R=block_r, BLOCK_L=block_l, num_warps=4 if block_r > 1 else 8,
     )  # fmt: skip
     return out, mean, scale
