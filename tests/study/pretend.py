@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from qneurons.study.runs import Run
-from qneurons.study.training import Epoch
+from qneurons.study.runs import Epoch, Run
 
 ORIGIN = {
     "device": "a device",

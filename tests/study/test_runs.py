@@ -6,7 +6,7 @@ import pytest
 
 from qneurons.schedules import Annealed, Constant
 from qneurons.study import StudyError
-from qneurons.study.runs import Run, Setting, parse_setting
+from qneurons.study.runs import Run, Setting, packable, parse_setting
 
 RUN = Run("mnist", "mnist-cnn", True, "elu", "c0.02", 3, batch_size=64, learning_rate=0.05)
 
@@ -79,3 +79,9 @@ class TestRun:
     def test_cell_and_defaults_of_the_paper(self):
         assert RUN.cell == ("mnist", "mnist-cnn", True, "elu")
         assert (RUN.learning_rate_decay, RUN.phi) == (1e-6, 1e-3)
+
+
+def test_which_runs_may_share_a_pack():
+    assert packable(dataclasses.replace(RUN, setting="a1", activation="tanh")) == packable(RUN)
+    for field, value in [("network", "mnist-mlp"), ("dropout", False), ("batch_size", 8)]:
+        assert packable(dataclasses.replace(RUN, **{field: value})) != packable(RUN)

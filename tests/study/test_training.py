@@ -12,7 +12,7 @@ from qneurons.study.data import Dataset
 from qneurons.study.networks import build
 from qneurons.study.packing import orders, stream
 from qneurons.study.runs import Run
-from qneurons.study.training import Pack, packable
+from qneurons.study.training import Pack
 
 CPU = torch.device("cpu")
 SHAPES = {"mnist-mlp": (1, 8, 8), "mnist-cnn": (1, 16, 16), "cifar-cnn": (3, 10, 10)}
@@ -163,13 +163,6 @@ def test_stopped_in_the_middle():
     pack = Pack(runs(["base"]), data(), device=CPU, precision="fp32")
     asked = iter([False, False, True])
     assert pack.train_epoch(stop=lambda: next(asked)) is None
-
-
-def test_which_runs_may_share_a_pack():
-    base, noisy = runs(["base", "a1"])
-    assert packable(base) == packable(noisy)
-    for field, value in [("network", "mnist-cnn"), ("dropout", True), ("batch_size", 8)]:
-        assert packable(dataclasses.replace(base, **{field: value})) != packable(base)
 
 
 def test_global_state_is_left_alone():

@@ -11,8 +11,9 @@ from qneurons.cli.terminal import Debug, console, one_line_errors
 from qneurons.cli.training import train_here
 from qneurons.study import StudyError
 from qneurons.study.data import unknown
+from qneurons.study.merging import merge
 from qneurons.study.spec import Run, load_study, select, study_names
-from qneurons.study.store import Store, merge
+from qneurons.study.store import Store
 from qneurons.study.training import PRECISIONS
 
 app = typer.Typer(

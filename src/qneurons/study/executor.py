@@ -11,8 +11,8 @@ from torch import Tensor
 
 from qneurons.study.data import Dataset
 from qneurons.study.planning import Job
-from qneurons.study.spec import Run
-from qneurons.study.training import Epoch, Pack
+from qneurons.study.runs import Epoch, Run
+from qneurons.study.training import Pack
 
 PATIENCE_S = 5.0  # an epoch shorter than this is finished when a stop is asked for
 SAVING_SHARE = 0.1  # of the time at most is spent on saving

@@ -13,11 +13,12 @@ from torch import Tensor
 KERNEL = 3
 POOL = 2
 MOMENTUM, EPS = 0.01, 1e-3  # of batch normalisation; Keras calls this momentum 0.99
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 def is_fused(x: Tensor) -> bool:
     """Whether Triton's kernels serve x."""
-    return x.is_cuda and x.dtype != torch.float64 and importlib.util.find_spec("triton") is not None
+    return _HAS_TRITON and x.is_cuda and x.dtype != torch.float64
 
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor, *, padding: int) -> Tensor:
@@ -71,14 +72,10 @@ class _Convolution(torch.autograd.Function):
             mirrored = weight.to(x.dtype).flip(3, 4).permute(0, 3, 4, 1, 2).flatten(1, 3)
             grad_x = correlate(grad, mirrored.contiguous(), None, KERNEL - 1 - ctx.padding)
         matrix = correlate_gradients(x, grad, ctx.padding)
-        grad_weight = matrix.unflatten(1, (KERNEL, KERNEL, -1)).permute(0, 4, 3, 1, 2)
+        # Contiguous as the weights are: the optimizer fuses what is alike.
+        grad_weight = matrix.unflatten(1, (KERNEL, KERNEL, -1)).permute(0, 4, 3, 1, 2).contiguous()
         grad_bias = grad.sum((2, 3, 4), dtype=torch.float32)
-        return (
-            grad_x,
-            grad_weight.contiguous(),
-            grad_bias,
-            None,
-        )  # the optimizer fuses what is alike
+        return grad_x, grad_weight, grad_bias, None
 
 
 class _BatchNorm(torch.autograd.Function):

@@ -6,8 +6,9 @@ which batch normalisation sees rows and the q-activation one group of elements.
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import torch
 from torch import Tensor
@@ -47,6 +48,15 @@ def orders(streams: Tensor, num: int) -> Tensor:
     return words(streams[:, None], torch.arange(num, device=streams.device)).argsort(
         dim=1, stable=True
     )
+
+
+def initial_states(runs: Sequence[Run], shape: Sequence[int]) -> dict[str, Tensor]:
+    """Tensors of every run, which depend on its seed alone, stacked."""
+    own = {
+        seed: n.initial_state(runs[0].network, shape, stream(seed, "weights"))
+        for seed in {run.seed for run in runs}
+    }
+    return {k: torch.stack([own[run.seed][k] for run in runs]) for k in own[runs[0].seed]}
 
 
 # --- the network ----------------------------------------------------------------------------------
@@ -97,16 +107,15 @@ class PackedNetwork:
         self.dropout = runs[0].dropout
         self.tensors = tensors
         some = next(iter(tensors.values()))
-        self.wide = torch.promote_types(some.dtype, torch.float32)
-        self.lam = torch.zeros(len(runs), dtype=self.wide, device=some.device)
-        self.phi = torch.full((1,), runs[0].phi, dtype=self.wide, device=some.device)
+        self.lam = torch.zeros(len(runs), dtype=some.dtype, device=some.device)
+        self.phi = torch.full((1,), runs[0].phi, dtype=some.dtype, device=some.device)
         self.zero = torch.zeros_like(self.lam)
         self.means: list[Means | None] = [None] * len(self.segments)
         drawing = (n.Activation, n.Dropout)
         self.num_draws = sum(isinstance(layer, drawing) for layer, _ in self.layers)
 
-    def parameters(self) -> Iterator[tuple[str, Tensor]]:
-        return ((name, value) for name, value in self.tensors.items() if ".running_" not in name)
+    def parameters(self) -> list[Tensor]:
+        return [value for name, value in self.tensors.items() if ".running_" not in name]
 
     def __call__(self, x: Tensor, seeds: Tensor, *, training: bool, mode: str = "sample") -> Tensor:
         """The logits, run × class × batch, of images of run × channels × batch × height × width.
@@ -185,7 +194,7 @@ def drop(x: Tensor, probability: float, seed: Tensor) -> Tensor:
     The mask is a q-ReLU at -1, which is 0 unless q < 0: with a λ for which this has the wanted
     probability, the q-activation's kernel draws it.
     """
-    quantile = torch.special.ndtri(torch.tensor(probability, dtype=torch.float64)).item()
+    quantile = NormalDist().inv_cdf(probability)
     group = (-1,) + (1,) * (x.dim() - 1)
     with torch.no_grad():
         wide = torch.promote_types(x.dtype, torch.float32)

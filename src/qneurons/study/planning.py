@@ -10,8 +10,7 @@ import torch
 
 from qneurons.study.layers import KERNEL
 from qneurons.study.networks import BatchNorm, Convolution, Dense, layers
-from qneurons.study.spec import Run, Study, parse_setting
-from qneurons.study.training import packable
+from qneurons.study.runs import Run, Study, packable, parse_setting
 
 CPU_PACK = 10  # more gain nothing on a few cores
 CUDA_PACK = 512

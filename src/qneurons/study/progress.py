@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from qneurons.study.spec import Run, Study
-from qneurons.study.training import Epoch, packable
+from qneurons.study.runs import Epoch, Run, Study, packable
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qneurons.study.journal import Entry
-from qneurons.study.runs import Run
-from qneurons.study.training import Epoch
+from qneurons.study.runs import Epoch, Run
 
 Row = tuple[Any, ...]
 

@@ -15,9 +15,9 @@ from qneurons.study.data import DATASETS, Dataset, load_dataset
 from qneurons.study.executor import Halt, Outcome, Terms, never, train
 from qneurons.study.planning import Job, default_pack, pending, plan
 from qneurons.study.progress import Event, Notice, Tally
-from qneurons.study.spec import Run, Study
+from qneurons.study.runs import Epoch, Run, Study, packable
 from qneurons.study.store import Store
-from qneurons.study.training import Epoch, Pack, packable
+from qneurons.study.training import Pack
 
 POLL_S = 1.0  # while other processes train what is left
 

@@ -1,4 +1,4 @@
-"""What is trained: a setting, a run, and a study, which is a list of runs."""
+"""What is trained (a setting, a run, and a study, which is a list of runs) and recorded."""
 
 import dataclasses
 import hashlib
@@ -94,6 +94,36 @@ class Run:
     def cell(self) -> tuple[str, str, bool, str]:
         """What settings are compared within: dataset, network, dropout, activation."""
         return self.dataset, self.network, self.dropout, self.activation
+
+
+def packable(run: Run) -> tuple[object, ...]:
+    """Runs of which this is equal may share a pack."""
+    protocol = run.batch_size, run.learning_rate, run.learning_rate_decay, run.phi
+    return run.dataset, run.network, run.dropout, *protocol
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What is recorded of one run after one epoch.
+
+    Losses and accuracies without a suffix are in the mode ``"sample"``, as in the paper's code;
+    for settings without noise all modes are alike. ``seconds`` is the time of the pack's epoch,
+    evaluation included, divided among its runs. A run whose loss is no longer finite has diverged
+    and ends there.
+    """
+
+    run: str
+    epoch: int
+    lam: float
+    train_loss: float
+    test_loss: float
+    test_accuracy: float
+    test_loss_limit: float
+    test_accuracy_limit: float
+    test_loss_mean: float
+    test_accuracy_mean: float
+    diverged: bool
+    seconds: float
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from qneurons.study import StudyError
 from qneurons.study.records import ROW, Records
-from qneurons.study.runs import Run
-from qneurons.study.training import Epoch
+from qneurons.study.runs import Epoch, Run
 
 if TYPE_CHECKING:
     import polars

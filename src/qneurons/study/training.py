@@ -1,9 +1,9 @@
 """Trains a pack of runs, epoch by epoch, by the paper's protocol."""
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -12,9 +12,9 @@ from torch import Tensor
 from qneurons.noise import seeded_delta
 from qneurons.study.data import Dataset
 from qneurons.study.means import MeanTable
-from qneurons.study.networks import initial_state, layers
-from qneurons.study.packing import MODES, PackedNetwork, orders, stream, words
-from qneurons.study.runs import Run, parse_setting
+from qneurons.study.networks import layers
+from qneurons.study.packing import MODES, PackedNetwork, initial_states, orders, stream, words
+from qneurons.study.runs import Epoch, Run, packable, parse_setting
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
 GRADIENT_NOISE_DECAY = 0.55  # of the variance, as Neelakantan et al. (2015)
@@ -23,42 +23,12 @@ _MEANS_AHEAD = 16  # epochs whose means are computed together on CUDA, in the ti
 _STEPS_AHEAD = 64  # that the host may queue before it looks whether to stop
 
 
-@dataclass(frozen=True)
-class Epoch:
-    """What is recorded of one run after one epoch.
-
-    Losses and accuracies without a suffix are in the mode ``"sample"``, as in the paper's code;
-    for settings without noise all modes are alike. ``seconds`` is the time of the pack's epoch,
-    evaluation included, divided among its runs. A run whose loss is no longer finite has diverged
-    and ends there.
-    """
-
-    run: str
-    epoch: int
-    lam: float
-    train_loss: float
-    test_loss: float
-    test_accuracy: float
-    test_loss_limit: float
-    test_accuracy_limit: float
-    test_loss_mean: float
-    test_accuracy_mean: float
-    diverged: bool
-    seconds: float
-
-
-def packable(run: Run) -> tuple[object, ...]:
-    """Runs of which this is equal may share a pack."""
-    protocol = run.batch_size, run.learning_rate, run.learning_rate_decay, run.phi
-    return run.dataset, run.network, run.dropout, *protocol
-
-
 class Pack:
     """Runs that are trained together on one device.
 
     Everything random is a function of a run's seed, the epoch and the step. So the tensors after an
     epoch are all that a run needs to go on, alone or in any pack; runs with the same seed share
-    their initial weights and the order of their data, and so their noise.
+    their initial weights, the order of their data and their draws.
 
     Args:
         runs: with equal :func:`packable`; those with the same activation and kind of setting are
@@ -87,10 +57,10 @@ class Pack:
         self.dtype = torch.float64 if precision == "fp64" else torch.float32
         first, shape = runs[0], dataset.x_train.shape[1:]
         if state is None:
-            state = _initial_state(runs, shape)
+            state = initial_states(runs, shape)
         tensors = {name: value.to(device, self.dtype, copy=True) for name, value in state.items()}
         self.network = PackedNetwork(runs, shape, tensors)
-        self.parameters = [value.requires_grad_() for _, value in self.network.parameters()]
+        self.parameters = [value.requires_grad_() for value in self.network.parameters()]
         self.data = [
             getattr(dataset, name).to(device) for name in ("x_train", "y_train", "x_test", "y_test")
         ]
@@ -247,7 +217,6 @@ class Pack:
         self, i: int, train_loss: float, tests: list[tuple[float, float]], seconds: float
     ) -> Epoch:
         (loss, right), (loss_limit, right_limit), (loss_mean, right_mean) = tests
-        sums = torch.tensor([train_loss, loss])
         return Epoch(
             run=self.runs[i].id,
             epoch=self.epoch,
@@ -259,7 +228,7 @@ class Pack:
             test_accuracy_limit=right_limit,
             test_loss_mean=loss_mean,
             test_accuracy_mean=right_mean,
-            diverged=not bool(sums.isfinite().all()),
+            diverged=not (math.isfinite(train_loss) and math.isfinite(loss)),
             seconds=seconds,
         )
 
@@ -294,14 +263,6 @@ class Pack:
             totals[0] += losses.sum(1, dtype=torch.float64)
             totals[1] += (logits.argmax(1) == targets).sum(1)
         return totals / len(images)
-
-
-def _initial_state(runs: Sequence[Run], shape: Sequence[int]) -> dict[str, Tensor]:
-    own = {
-        seed: initial_state(runs[0].network, shape, stream(seed, "weights"))
-        for seed in {run.seed for run in runs}
-    }
-    return {k: torch.stack([own[run.seed][k] for run in runs]) for k in own[runs[0].seed]}
 
 
 def _scaled(images: Tensor, dtype: torch.dtype) -> Tensor:
