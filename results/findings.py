@@ -1,0 +1,282 @@
+"""What the rows of the paper's study say, as tables and as sentences."""
+
+import math
+from collections import Counter
+from datetime import timedelta
+
+import polars as pl
+from scipy import stats
+
+from qneurons.report.inference import Estimate, estimate
+from qneurons.report.page import rows_of
+from qneurons.report.rendering import Table
+from qneurons.report.statistics import CELL, Cell, is_q, setting_order
+from qneurons.report.tables import compared_at
+from qneurons.report.verdicts import ANSWERS, CURVED
+from qneurons.study.data import DATASETS
+
+DAY = 86400
+
+
+def split_cells(frame, study):
+    """The rows of cells of which every run has ended, and those of cells in progress.
+
+    The latter end where the slowest run of their cell is; a cell that lacks runs is left out.
+    """
+    frame = rows_of(study, frame)
+    cells = {run.id: run.cell for run in study.runs}
+    reached = dict(frame.group_by("run").agg(pl.col("epoch").max()).iter_rows())
+    ended = set(frame.filter(pl.col("diverged"))["run"])
+    slowest = dict.fromkeys(cells.values(), study.epochs)
+    for run, cell in cells.items():
+        epoch = study.epochs if run in ended else reached.get(run, 0)
+        slowest[cell] = min(slowest[cell], epoch)
+    last = {run: slowest[cell] for run, cell in cells.items()}
+    limit = pl.col("run").replace_strict(last, return_dtype=pl.Int64)
+    common = frame.filter(pl.col("epoch") <= limit)
+    is_whole = limit == study.epochs
+    return common.filter(is_whole), common.filter(~is_whole)
+
+
+def interval(value: Estimate, factor: float = 100, form: str = "+.3f") -> str:
+    low, high = factor * value.low, factor * value.high
+    return f"{factor * value.mean:{form}} [{low:{form}}, {high:{form}}]"
+
+
+def by_seed(last, column):
+    """The mean over cells for every seed, a column for every setting."""
+    means = last.group_by("seed", "setting").agg(pl.col(column).mean())
+    return means.pivot("setting", index="seed", values=column).sort("seed")
+
+
+def difference(last, one, other, column="test_accuracy"):
+    """Paired by seed, averaged over cells."""
+    means = by_seed(last, column)
+    return estimate(means[one] - means[other])
+
+
+def gains_table(evidence):
+    """Gains over base of every setting in every cell."""
+    epoch = compared_at(evidence.finals.values())
+    settings = sorted(
+        {s for cell in evidence.cells for s in evidence.settings(cell)}, key=setting_order
+    )
+    settings.remove("base")
+
+    def text(cell, setting):
+        contrast = evidence.contrast(cell, setting, "base")
+        gain = f"{100 * contrast.difference.mean:+.2f}"
+        return gain if contrast.outcome == "unclear" else f"**{gain}**"
+
+    rows = [
+        (
+            cell.network,
+            "yes" if cell.dropout else "no",
+            cell.activation,
+            f"{100 * evidence.final(cell, 'base').estimate.mean:.2f}",
+            *(text(cell, setting) for setting in settings),
+        )
+        for cell in evidence.cells
+    ]
+    columns = ("network", "dropout", "activation", "base, %", *settings)
+    return Table(
+        f"Test accuracy at epoch {epoch}: base, and the gain over base in percentage points",
+        columns,
+        tuple(rows),
+        "Mean over ten seeds, paired by seed. Bold: p ≤ 0.05 after Holm's correction over the "
+        "contrasts of the cell (exact sign-flip test).",
+    )
+
+
+def modes_table(frame):
+    """The same trained networks, evaluated in three ways, at small and at large λ."""
+    last = frame["epoch"].max()
+    shown = [(setting, last) for setting in ("c0.02", "c0.1", "a1", "a5")]
+    shown += [("a9", epoch) for epoch in (last, 50, 20, 10, 5, 2, 1)]
+    rows = []
+    for setting, epoch in shown:
+        cells = frame.filter((pl.col("setting") == setting) & (pl.col("epoch") == epoch))
+        sampled = f"{100 * cells['test_accuracy'].mean():.2f}"
+        row = [setting, str(epoch), f"{cells['lam'].mean():.3g}", sampled]
+        for metric, factor, form in (("test_accuracy", 100, "+.3f"), ("test_loss", 1000, "+.2f")):
+            for mode in ("limit", "mean"):
+                gain = pl.col(f"{metric}_{mode}") - pl.col(metric)
+                gains = cells.group_by("seed").agg(gain=gain.mean())["gain"]
+                row.append(interval(estimate(gains), factor, form))
+        rows.append(tuple(row))
+    return Table(
+        "How to evaluate",
+        (
+            *("setting", "epoch", "λ", "sample, %", "limit − sample, points"),
+            *("mean − sample, points", "limit − sample, loss × 1000", "mean − sample, loss × 1000"),
+        ),
+        tuple(rows),
+        "Mean over all cells with 95 % t-intervals over seeds: the same weights, evaluated with "
+        "the noise of that epoch, in the limit f'(x)x, and by the mean of every q-activation.",
+    )
+
+
+def lam_table(last):
+    """Settings against each other, each evaluated in the limit, as the library does."""
+    curved = last.filter(pl.col("activation").is_in(CURVED))
+    pairs = [("limit", "base"), ("c0.02", "limit"), ("c0.1", "c0.02"), ("c0.1", "base")]
+    pairs += [("a1", "c0.1"), ("a5", "c0.1"), ("a9", "a5"), ("a5", "base")]
+    rows = [
+        (
+            f"{one} − {other}",
+            interval(difference(curved, one, other, "test_accuracy_limit")),
+            interval(difference(curved, one, other, "test_loss_limit"), 1000, "+.2f"),
+        )
+        for one, other in pairs
+    ]
+    return Table(
+        "Which λ, evaluated in the limit",
+        ("contrast", "test accuracy, points", "test loss × 1000"),
+        tuple(rows),
+        "Mean over all cells of tanh, elu and softplus with 95 % t-intervals over seeds, paired.",
+    )
+
+
+def times(frame, study, rates):
+    """The time that each network took, and would have taken one run at a time."""
+    rows = []
+    for (network, precision, device), part in frame.group_by(
+        "network", "precision", "device", maintain_order=True
+    ):
+        run = next(run for run in study.runs if run.network == network)
+        steps = math.ceil(DATASETS[run.dataset].num_train / run.batch_size) * len(part)
+        step_us = rates.filter(
+            (pl.col("network") == network)
+            & (pl.col("precision") == precision)
+            & (pl.col("variant") == "naive loop")
+        )["us_per_run_and_step"][-1]
+        packed_s, naive_s = part["seconds"].sum(), steps * step_us / 1e6
+        rows.append(
+            {
+                "network": network,
+                "precision": precision,
+                "device": device,
+                "runs": part["run"].n_unique(),
+                "epochs_of_a_run": len(part),
+                "packed_s": packed_s,
+                "naive_us_per_step": step_us,
+                "naive_s": naive_s,
+                "to_naive": packed_s / naive_s,
+                "commits": " ".join(part["commit"].unique().sort()),
+            }
+        )
+    return pl.DataFrame(rows)
+
+
+def time_table(spent):
+    rows = [
+        (
+            row["network"],
+            f"{row['runs']:,}",
+            f"{row['epochs_of_a_run']:,}",
+            str(timedelta(seconds=round(row["packed_s"]))),
+            f"{row['naive_us_per_step']:,.0f} µs",
+            f"{row['naive_s'] / DAY:.1f} days",
+            f"{1 / row['to_naive']:.0f}",
+            f"{row['device']}, {row['precision']}",
+        )
+        for row in spent.iter_rows(named=True)
+    ]
+    return Table(
+        "Time on the device",
+        (
+            *("network", "runs", "epochs of a run", "packed, with evaluation"),
+            *("naive loop, a step", "naive loop, training alone", "times as fast", "device"),
+        ),
+        tuple(rows),
+        "The naive loop is the paper's snippet in an ordinary module, eager, one run at a time; "
+        "its step was measured in the same session ([rows](benchmarks/results/paper-time.csv)).",
+    )
+
+
+def naive_table(last, naive):
+    """Ends of ordinary runs within what ten packed runs predict."""
+    rows, inside, count = [], 0, 0
+    final = naive.filter(pl.col("epoch") == last["epoch"].max())
+    for key, ordinary in final.group_by([*CELL, "setting"], maintain_order=True):
+        same = pl.all_horizontal(
+            pl.col(n) == v for n, v in zip([*CELL, "setting"], key, strict=True)
+        )
+        packed = estimate(last.filter(same)["test_accuracy"])
+        values = sorted(ordinary["test_accuracy"])
+        half = stats.t.ppf(0.975, packed.n - 1) * packed.sd * math.sqrt(1 + 1 / packed.n)
+        within = sum(abs(value - packed.mean) <= half for value in values)
+        inside, count = inside + within, count + len(values)
+        cell = Cell(*key[:4])
+        rows.append(
+            (
+                f"{cell.network}, {cell.activation}, {'dropout' if cell.dropout else 'no dropout'}",
+                key[4],
+                f"{100 * packed.mean:.2f}",
+                f"{100 * (packed.mean - half):.2f} to {100 * (packed.mean + half):.2f}",
+                ", ".join(f"{100 * value:.2f}" for value in values),
+                f"{within} of {len(values)}",
+            )
+        )
+    rows.sort(key=lambda row: (row[0], setting_order(row[1])))
+    return Table(
+        "The same by an ordinary loop",
+        ("cell", "setting", "packed, mean %", "95 % of single runs", "ordinary, %", "inside"),
+        tuple(rows),
+        f"One module at a time with torch's own random numbers, in float32 on the CPU "
+        f"(benchmarks/naive_loop.py): {inside} of {count} runs end inside the interval in which "
+        f"ten packed runs predict 95 % of single runs ({0.95 * count:.0f} are expected).",
+    )
+
+
+def claims_table(verdicts):
+    rows = tuple((v.claim.statement, v.answer, v.reason) for v in verdicts)
+    return Table("The paper's claims", ("claim", "verdict", "why"), rows)
+
+
+def conclusion(evidence, verdicts, question, last, study):
+    """Three sentences."""
+    curved = last.filter(pl.col("activation").is_in(CURVED))
+    gains = {s: difference(curved, s, "base") for s in curved["setting"].unique() if is_q(s)}
+    best = max(gains, key=lambda setting: gains[setting].mean)
+    outcomes = Counter(
+        evidence.contrast(cell, setting, "base").outcome
+        for cell in evidence.cells
+        if cell.activation in CURVED
+        for setting in filter(is_q, evidence.settings(cell))
+    )
+    small = difference(curved, "c0.02", "limit")
+    told = "cannot be told from" if small.low <= 0 <= small.high else "differs from"
+    answers = Counter(verdict.answer for verdict in verdicts)
+    counts = ", ".join(
+        f"{answers[answer]} {word}" for answer, word in zip(ANSWERS, WORDS, strict=True)
+    )
+    return (
+        f"{len(evidence.cells)} of the paper's {len({run.cell for run in study.runs})} cells are "
+        f"trained; in those of tanh, ELU and softplus a q-activation ends significantly better "
+        f"than f in {outcomes['better']} and worse in {outcomes['worse']} of {outcomes.total()} "
+        f"comparisons, and the setting that is best on average, {best}, gains "
+        f"{interval(gains[best], form='+.2f')} points of test accuracy over f.",
+        f"Does a gain come from the noise or from the limit f'(x)x? "
+        f"{question.answer.capitalize()}; λ = 0.02 {told} the limit "
+        f"({interval(small)} points).",
+        f"Of {len(verdicts)} claims of the paper {counts}.",
+    )
+
+
+WORDS = ("hold", "do not hold", "are not decided yet")
+
+
+def coverage(evidence, study):
+    """What was trained of every network."""
+    cells = dict.fromkeys(run.cell for run in study.runs)
+    lines = []
+    for network in dict.fromkeys(cell[1] for cell in cells):
+        there = [c for c in evidence.cells if c.network == network]
+        count = sum(cell[1] == network for cell in cells)
+        names = ", ".join(
+            f"{c.activation} {'with' if c.dropout else 'without'} dropout" for c in there
+        )
+        what = "all" if len(there) == count else names or "none yet"
+        lines.append(f"- {network}: {len(there)} of {count} cells ({what})")
+    return "\n".join(lines)
