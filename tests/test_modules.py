@@ -72,7 +72,7 @@ def test_one_class_per_row_exported():
 def test_a_class_is_the_q_activation_of_its_row(row):
     module = CLASSES[row.name]()
     assert module.activation == row
-    assert (module.lam, module.phi, module.eval_mode) == (0.02, 1e-3, "limit")
+    assert (module.lam, module.phi, module.eval_mode) == (0.1, 1e-3, "limit")
     x = normal(31, 7)
     expected = drawn(lambda y: qn.q_activation(y, row.name), x)
     torch.testing.assert_close(drawn(module, x), expected, rtol=1e-6, atol=1e-9)
@@ -103,12 +103,12 @@ def test_every_form_of_an_activation_is_accepted(activation):
 
 
 def test_repr():
-    assert repr(qn.QReLU()) == "QReLU(lam=0.02, phi=0.001, eval_mode='limit')"
+    assert repr(qn.QReLU()) == "QReLU(lam=0.1, phi=0.001, eval_mode='limit')"
     assert repr(qn.QELU(0.1, 0, "mean", alpha=0.5)) == (
         "QELU(alpha=0.5, lam=0.1, phi=0, eval_mode='mean')"
     )
     assert repr(QActivation(nn.Hardtanh(-2, 2), eval_mode="sample")) == (
-        "QActivation(hardtanh, min_val=-2, max_val=2, lam=0.02, phi=0.001, eval_mode='sample')"
+        "QActivation(hardtanh, min_val=-2, max_val=2, lam=0.1, phi=0.001, eval_mode='sample')"
     )
 
 
@@ -599,7 +599,7 @@ def test_what_was_done_is_logged(caplog):
         "blocks.0.relu: leaky_relu, negative_slope=0.2 becomes "
         f"QLeakyReLU(negative_slope=0.2, {settings}",
         f"heads.a.1: softplus, beta=2 becomes QSoftplus(beta=2, {settings}",
-        "the model: tanh becomes QTanh(lam=0.02, phi=0.001, eval_mode='limit')",
+        "the model: tanh becomes QTanh(lam=0.1, phi=0.001, eval_mode='limit')",
     ]
     assert {record.name for record in caplog.records} == {"qneurons"}
     assert {record.levelname for record in caplog.records} == {"INFO"}

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import qneurons as qn
 from qneurons.activations import Activation, resolve
+from qneurons.functional import LAM
 from qneurons.provenance import ORIGIN
 from qneurons.study.networks import build
 
@@ -78,7 +79,7 @@ def run(job: Case | Step, device: torch.device, *, seconds: float) -> list[Row]:
 
 
 def paper_snippet(
-    f: Callable[[Tensor], Tensor], lam: float = 0.02, phi: float = 1e-3
+    f: Callable[[Tensor], Tensor], lam: float = LAM, phi: float = 1e-3
 ) -> Callable[[Tensor], Tensor]:
     """The paper's three lines, in torch."""
 
