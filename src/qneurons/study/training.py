@@ -154,7 +154,9 @@ class Pack:
         batch = torch.arange(batch_size, device=self.device) + self.step * self.batch_size
         picked = self.order.index_select(1, batch).index_select(0, self.which_order)
         seeds = self.seeds.index_select(0, self.step).squeeze(0)
-        images = _scaled(x_train[picked], self.dtype).transpose(1, 2)
+        # Whole images at a time, where x_train[picked] would copy pixel by pixel on the CPU.
+        batch_images = x_train.index_select(0, picked.flatten()).unflatten(0, picked.shape)
+        images = _scaled(batch_images, self.dtype).transpose(1, 2)
         logits = self.network(images, seeds[: self.network.num_draws], training=True)
         losses = F.cross_entropy(logits, y_train[picked], reduction="none").mean(1)
         grads = torch.autograd.grad(losses.sum(), self.parameters)
