@@ -105,6 +105,16 @@ def test_every_changed_byte_is_found_with_its_line(tmp_path, flip):
             read(journal.path)
 
 
+def test_an_overwritten_end_of_what_was_reported_is_found(tmp_path):
+    journal = written(tmp_path)
+    whole = journal.path.read_bytes()
+    for place in range(len(whole)):
+        journal.path.write_bytes(whole[:place] + bytes(len(whole) - place))
+        line = whole[:place].count(b"\n") + 1
+        with pytest.raises(StudyError, match=f"line {line}, was changed"):
+            read(journal.path)
+
+
 def test_lines_left_out_doubled_or_moved_are_found(tmp_path):
     journal = written(tmp_path)
     a, b, c, d = journal.path.read_bytes().splitlines(keepends=True)

@@ -60,6 +60,19 @@ def test_a_file_is_abandoned_when_its_process_is_dead(tmp_path):
         assert not free  # there is nothing to sweep
 
 
+def test_a_claim_whose_file_cannot_be_deleted_is_released_nevertheless(tmp_path, monkeypatch):
+    claim = locks.claim(tmp_path, ["a"])
+    with monkeypatch.context() as patch:
+
+        def refuse(path, **options):
+            raise PermissionError(13, "Permission denied", str(path))
+
+        patch.setattr(locks.Path, "unlink", refuse)
+        with pytest.raises(KeyError, match="what went wrong"), claim:  # it is not hidden
+            raise KeyError("what went wrong")
+    assert locks.claim(tmp_path, ["a"]).ids == ("a",)
+
+
 def test_a_file_swept_away_before_it_was_locked_is_made_again(tmp_path, monkeypatch):
     path, flock, calls = tmp_path / "file", locks.fcntl.flock, []
 

@@ -69,6 +69,7 @@ def test_a_kill_at_any_call_while_a_store_is_made(tmp_path):
         if not store.progress():
             save(store, origin, 1, 1)
         assert_holds(Store.open(folder), 1)
+        assert not list(folder.glob("*.tmp"))
     assert number > 15
 
 

@@ -29,7 +29,8 @@ def create(folder: Path) -> None:
     make_folder(folder / "checkpoints")
     make_folder(folder / "claims")
     journal.create()
-    replace(path, json.dumps(HEADER).encode() + b"\n")  # last: this makes it a store
+    with journal.locked():
+        replace(path, json.dumps(HEADER).encode() + b"\n")  # last: this makes it a store
 
 
 def check(folder: Path) -> None:

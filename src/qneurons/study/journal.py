@@ -57,8 +57,9 @@ class Journal:
     def create(self) -> None:
         """Makes an empty journal where there is none."""
         os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o666))
-        if not self.length_path.exists():
-            replace(self.length_path, b"%020d\n" % 0)
+        with self.locked():
+            if not self.length_path.exists():
+                replace(self.length_path, b"%020d\n" % 0)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -100,11 +101,12 @@ class Journal:
                 raise self._changed(number)
             entry, crc = decoded
             entries.append((number, entry))
-        # A line whose end was overwritten looks cut off, but all that stands before its end fits.
-        if decode(tail[:-1], crc) is not None:
+        end = self._end + len(data) - len(tail)
+        # A line whose end was overwritten looks cut off, but it was finished, or, where that was
+        # not noted any more, all that stands before its end fits.
+        if end < least or decode(tail[:-1], crc) is not None:
             raise self._changed(number + 1)
-        self._end += len(data) - len(tail)
-        self._lines, self._crc = number, crc
+        self._end, self._lines, self._crc = end, number, crc
         return entries
 
     def _changed(self, line: int) -> StudyError:

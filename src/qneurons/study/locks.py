@@ -75,7 +75,8 @@ class Claim:
     def release(self) -> None:
         if self._fd is not None:
             fd, self._fd = self._fd, None
-            self._path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # what is left has lapsed, and goes with the next
+                self._path.unlink()
             os.close(fd)
 
     def __enter__(self) -> Self:

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -215,6 +215,9 @@ class Store:
         ended = self.diverged()
         needed = {saved.file for id, saved in self._records.saved.items() if id not in ended}
         checkpoints.sweep(self._checkpoints, needed)
+        for path in self.folder.glob("*.tmp"):  # made only by who holds the lock, as this one does
+            with suppress(OSError):
+                path.unlink()
 
     def _refuse_readonly(self) -> None:
         if self.readonly:
