@@ -1,0 +1,146 @@
+"""SIGKILL at random moments, until enough; then the study must end as if nothing had been."""
+
+import itertools
+import random
+import select
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fault_campaign.processes import PHASES, Command, Process, start
+from fault_campaign.verdict import Results, Verdict, judge
+
+LIFE = 3  # savings that a process lives to see, at most
+
+
+@dataclass
+class Killing:
+    """What became of the processes of one or more studies."""
+
+    at_once: int  # processes on one store
+    studies: int = 0
+    kills: int = 0
+    phases: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PHASES, 0))
+    saved: int = 0  # epochs that were reported as saved
+    failures: list[str] = field(default_factory=list)  # of processes that were not killed
+    verdict: Verdict = field(default_factory=Verdict)
+
+
+@dataclass
+class Pace:
+    """How long things take here, learnt from the processes so far."""
+
+    start_s: list[float] = field(default_factory=lambda: [1.0])  # until the first saving
+    epoch_s: list[float] = field(default_factory=lambda: [0.2])
+    saving_s: list[float] = field(default_factory=lambda: [0.01])
+
+    def learn(self, process: Process) -> None:
+        moments = process.savings
+        self.start_s += [moment - process.started for moment in moments[:1]]
+        self.epoch_s += [b - a for a, b in itertools.pairwise(moments)]
+        self.saving_s += process.saving_s
+
+
+class Fate:
+    """When a process is to be killed: at any moment of its life, or about when it saves."""
+
+    def __init__(self, draw: random.Random, pace: Pace, started: float) -> None:
+        self.saving = draw.randint(1, LIFE) if draw.random() < 0.5 else None
+        if self.saving is None:
+            start_s, epoch_s = map(statistics.median, (pace.start_s, pace.epoch_s))
+            self._moment = started + draw.uniform(0, start_s + LIFE * epoch_s)
+        else:
+            self._delay_s = draw.uniform(0, 1.2 * statistics.median(pace.saving_s))
+
+    def moment(self, process: Process) -> float | None:
+        if self.saving is None:
+            return self._moment
+        if len(process.savings) < self.saving:
+            return None
+        return process.savings[self.saving - 1] + self._delay_s
+
+
+class Killer:
+    """Runs a command with so many processes at once on a store, and kills them."""
+
+    def __init__(
+        self, command: Command, folder: Path, undisturbed: Results, *, at_once: int, seed: int
+    ) -> None:
+        self._command, self._folder, self._undisturbed = command, folder, undisturbed
+        self._draw, self._pace = random.Random(seed), Pace()
+        self.found = Killing(at_once)
+
+    def run(self, kills: int, until: float) -> Killing:
+        """Begins another study when one is finished before there were so many kills.
+
+        ``until`` is when killing ends in any case; what was begun is finished.
+        """
+
+        def wanted() -> bool:
+            return self.found.kills < kills and time.monotonic() < until
+
+        while not self.found.failures and (not self.found.studies or wanted()):
+            self._study(wanted)
+        return self.found
+
+    def _study(self, wanted: Callable[[], bool]) -> None:
+        store = self._folder / f"{self.found.at_once}-at-once-{self.found.studies}"
+        living: list[tuple[Process, Fate | None]] = []
+        reported: dict[str, int] = {}
+        finished = False
+        while living or not finished:
+            while len(living) < self.found.at_once and not finished:
+                process = start(self._command, store)
+                fate = Fate(self._draw, self._pace, process.started) if wanted() else None
+                living.append((process, fate))
+            moments = [fate.moment(process) for process, fate in living if fate]
+            soonest = min((each for each in moments if each is not None), default=float("inf"))
+            patience = min(60.0, max(0.0, soonest - time.monotonic()))
+            select.select([process.pipe for process, _ in living], [], [], patience)
+            for process, fate in tuple(living):
+                process.listen(0.0)
+                moment = fate.moment(process) if fate else None
+                if process.code is None and moment is not None and time.monotonic() >= moment:
+                    process.kill()
+                if process.code is not None:
+                    living.remove((process, fate))
+                    finished |= self._account(process, store, reported)
+        self.found.saved += sum(reported.values())
+        self.found.verdict += judge(store, self._undisturbed, reported=reported, finished=True)
+        self.found.studies += 1
+
+    def _account(self, process: Process, store: Path, reported: dict[str, int]) -> bool:
+        """Whether the study is at its end."""
+        self._pace.learn(process)
+        reported |= {run: max(n, reported.get(run, 0)) for run, n in process.reported.items()}
+        if process.killed:
+            self.found.kills += 1
+            self.found.phases[process.phase] += 1
+            self.found.verdict += judge(store, self._undisturbed, reported=reported)
+        elif process.code:
+            self.found.failures.append(process.said)
+        return not process.killed
+
+
+def rows(found: list[Killing]) -> list[tuple[str, ...]]:
+    """The lines of a table, one column for each."""
+
+    def line(name: str, value) -> tuple[str, ...]:
+        return (name, *(str(value(each)) for each in found))
+
+    return [
+        line("kills survived", lambda each: f"{each.kills - len(each.failures)} of {each.kills}"),
+        *(
+            line(f"- while {phase}", lambda each, phase=phase: each.phases[phase])
+            for phase in PHASES
+        ),
+        line("studies finished", lambda each: each.studies - len(each.failures)),
+        line("epochs reported as saved", lambda each: each.saved),
+        line("- and lost", lambda each: each.verdict.lost),
+        line("epochs recorded twice", lambda each: each.verdict.twice),
+        line("epochs missing at the end", lambda each: each.verdict.missing),
+        line("epochs that differ from the undisturbed study", lambda each: each.verdict.different),
+        line("files left over", lambda each: each.verdict.left_over),
+    ]

@@ -1,0 +1,164 @@
+"""A fault campaign: what a study loses when everything goes wrong, which must be nothing.
+
+    python benchmarks/faults.py --kills 200 --docs    # and puts the tables into docs/reliability.md
+    python benchmarks/faults.py --seconds 60          # a short one
+
+Processes of `qneurons study run` that train real packs are killed at random moments, alone
+and two on one store; disks are full, folders read-only, files of a store cut short, changed and
+zeroed. Afterwards the study must end bit for bit as one that nobody disturbed. Exits with 1 if
+anything was found that must not be. Disks of its own need the right to mount them.
+"""
+
+import argparse
+import dataclasses
+import json
+import random
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from fault_campaign import damage, disks, kills
+from fault_campaign.processes import Command, kill_the_living, start, undisturbed
+from fault_campaign.trials import Bench, Fault
+from fault_campaign.verdict import Results, results
+
+from qneurons.provenance import provenance
+from qneurons.study.store import Store
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results" / "faults.json"
+
+
+def reference(command: Command, store: Path) -> Results:
+    undisturbed(command, store)
+    return results(Store.open(store, readonly=True))
+
+
+def half_way(command: Command, folder: Path, expected: Results) -> Bench:
+    """A store with a finished pack, one in the middle, and the claim of a killed process."""
+    store = folder / "half"
+    process = start(command, store)
+    while len(process.saving_s) < 4:
+        process.listen(60.0)
+    process.kill()
+    return Bench(command, expected, store, process.reported)
+
+
+def campaign(options, folder: Path) -> tuple[list[kills.Killing], list[Fault]]:
+    began = time.monotonic()
+    draw = random.Random(options.seed)
+    short = Command.write(folder / "short.toml", epochs=3, seeds=4, activations=["elu"])
+    expected = reference(short, folder / "short")
+    bench = half_way(short, folder, expected)
+    if options.seconds:
+        shares = [began + options.seconds * share for share in (0.35, 0.55)]
+        wanted, long = [10**6] * 2, short
+        most, trials = 60, 1
+    else:
+        shares = [float("inf")] * 2
+        wanted = [options.kills, options.kills // 2]
+        epochs = max(3, options.kills // 4)  # of eight packs: about two savings a kill
+        activations = ["elu", "tanh", "softplus", "sigmoid"]
+        long = Command.write(folder / "long.toml", epochs=epochs, seeds=4, activations=activations)
+        expected = reference(long, folder / "long")
+        most, trials = options.damages, options.trials
+    killing = []
+    for at_once, enough, until in zip((1, 2), wanted, shares, strict=True):
+        killer = kills.Killer(long, folder, expected, at_once=at_once, seed=options.seed + at_once)
+        killing.append(killer.run(enough, until))
+        print(f"{killing[-1].kills} kills, {at_once} at once: {killing[-1].verdict}", flush=True)
+    faults = [
+        disks.file_size_limit(bench, folder, 2 * trials, draw),
+        disks.full_disk(bench, folder, 2 * trials, draw),
+        disks.readonly_disk(bench, folder, min(trials, 3)),
+        disks.readonly_folder(bench, folder, min(trials, 3)),
+        disks.becoming_readonly(bench, folder, trials, draw),
+        *damage.damages(bench, folder, most, draw),
+        damage.mended(bench, folder, 4 * trials, draw),
+    ]
+    return killing, faults
+
+
+def broken(killing: list[kills.Killing], faults: list[Fault]) -> list[str]:
+    """What must not be."""
+    found = [text for each in killing for text in each.failures]
+    found += [f"{each.at_once} at once: {each.verdict}" for each in killing if each.verdict]
+    return found + [f"{fault.name}: {text}" for fault in faults for text in fault.wrong]
+
+
+def tables(killing: list[kills.Killing], faults: list[Fault], origin: dict) -> str:
+    versions = f"torch {origin['torch']}, Python {origin['python']}, commit {origin['commit']}"
+    lines = [
+        f"`{origin['command']}` (seed {origin['seed']}; {origin['device']}, {versions}, "
+        f"{origin['date'][:10]}, {origin['minutes']} min).",
+        "",
+        "| SIGKILL at random moments | one process | two on one store |",
+        "| --- | ---: | ---: |",
+        *(f"| {' | '.join(row)} |" for row in kills.rows(killing)),
+        "",
+        "| fault | injected | stopped with one line | no effect | unnoticed or lost "
+        "| went on to the same result |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for fault in faults:
+        again = f"{fault.resumed} of {fault.tried}" if fault.tried else ""
+        numbers = (fault.injected, fault.refused, fault.harmless, len(fault.wrong), again)
+        lines.append(f"| {fault.name} | {' | '.join(map(str, numbers))} |")
+    return "\n".join(lines) + "\n"
+
+
+def write_docs(text: str, killing, faults, origin) -> None:
+    """The tables, and what they were made from."""
+    page = ROOT / "docs" / "reliability.md"
+    begin, end = "<!-- faults -->\n", "<!-- /faults -->"
+    before, _, rest = page.read_text().partition(begin)
+    page.write_text(before + begin + text + end + rest.partition(end)[2])
+    raw = {
+        "origin": origin,
+        "kills": [dataclasses.asdict(each) for each in killing],
+        "faults": [dataclasses.asdict(fault) for fault in faults],
+    }
+    RESULTS.write_text(json.dumps(raw, indent=1) + "\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--kills", type=int, default=200, help="of one process; half as many of two"
+    )
+    parser.add_argument("--trials", type=int, default=10, help="of each fault of a disk")
+    parser.add_argument("--damages", type=int, default=5000, help="of each kind in each file")
+    parser.add_argument("--seconds", type=float, help="instead of all these: about so long in all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, help="where stores are made; else a temporary one")
+    parser.add_argument("--docs", action="store_true", help="write the tables and their numbers")
+    options = parser.parse_args()
+    torch.set_num_threads(1)  # else a fork would lack the others
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # and clean up
+    began = time.monotonic()
+    origin = provenance(torch.device("cpu"), shlex.join(["python", *sys.argv]))
+    folder = Path(tempfile.mkdtemp(dir=options.folder))
+    try:
+        killing, faults = campaign(options, folder)
+    finally:
+        kill_the_living()
+        shutil.rmtree(folder)
+    minutes = round((time.monotonic() - began) / 60, 1)
+    origin |= {"seed": options.seed, "minutes": minutes}
+    text = tables(killing, faults, origin)
+    print(text)
+    if options.docs:
+        write_docs(text, killing, faults, origin)
+    problems = broken(killing, faults)
+    for problem in problems[:20]:
+        print(f"must not be: {problem}", file=sys.stderr)
+    return int(bool(problems))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""The fault campaign: a short one, and that it would find what it looks for."""
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sklearn")
+pytest.importorskip("typer")
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+sys.path.append(str(BENCHMARKS))
+
+import faults  # noqa: E402
+from fault_campaign import damage, kills  # noqa: E402
+from fault_campaign.processes import Command, Process  # noqa: E402
+from fault_campaign.trials import Bench, Fault  # noqa: E402
+from fault_campaign.verdict import Verdict, judge, results  # noqa: E402
+
+from qneurons.study import checkpoints  # noqa: E402
+from qneurons.study.store import Store  # noqa: E402
+from tests.study import pretend  # noqa: E402
+
+SECONDS = os.environ.get("QNEURONS_TEST_FAULT_SECONDS", "10")
+RUNS = pretend.runs(2)
+
+
+def test_a_short_campaign_finds_nothing():
+    command = [sys.executable, BENCHMARKS / "faults.py", "--seconds", SECONDS]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (survived,) = re.findall(r"kills survived \| (\d+) of (\d+) \| (\d+) of (\d+)", ended.stdout)
+    assert survived[0] == survived[1] != "0"
+    assert survived[2] == survived[3] != "0"
+    for name in ("file-size limit reached", "folder read-only", "journal.jsonl: a byte changed"):
+        (line,) = [line for line in ended.stdout.splitlines() if line.startswith(f"| {name} ")]
+        _, _, injected, refused, _, wrong, *_ = (cell.strip() for cell in line.split("|"))
+        assert int(refused) > 0
+        assert int(injected) >= int(refused)
+        assert wrong == "0"
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda fd: None)
+    store = Store.open(tmp_path / "store", create=True)
+    save(store, 1, 2)
+    return store
+
+
+def save(store, first, last, *, keep=True, **changes):
+    origin = store.begin(pretend.ORIGIN)
+    epochs = [pretend.epoch(run, n, **changes) for n in range(first, last + 1) for run in RUNS]
+    state = pretend.state(RUNS, last) if keep else None
+    store.commit(RUNS, epochs, provenance=origin, state=state, epoch=last)
+
+
+def test_an_undisturbed_store_has_nothing_wrong(store):
+    save(store, 3, 3, keep=False)
+    reported = {run.id: 3 for run in RUNS}
+    assert not judge(store.folder, results(store), reported=reported, finished=True)
+
+
+def test_what_is_lost_missing_or_left_over_is_counted(store):
+    undisturbed = results(store)
+    undisturbed[RUNS[0].id].append("a third epoch")
+    reported = {RUNS[0].id: 2, RUNS[1].id: 4}
+    found = judge(store.folder, undisturbed, reported=reported, finished=True)
+    assert found == Verdict(lost=2, missing=1, left_over=1)  # a checkpoint
+    assert judge(store.folder, undisturbed) == Verdict()
+    nowhere = store.folder / "nowhere"
+    assert judge(nowhere, undisturbed, reported=reported, finished=True) == Verdict(6, missing=1)
+
+
+def test_what_differs_or_came_twice_is_counted(store):
+    undisturbed = results(store)
+    next((store.folder / "checkpoints").iterdir()).unlink()
+    save(store, 1, 1)
+    save(store, 2, 2, test_loss=0.7)
+    found = judge(store.folder, undisturbed, finished=True)
+    assert (found.different, found.twice) == (2, 4)
+    assert judge(store.folder, undisturbed, finished=True, again=True).twice == 0
+    undisturbed[RUNS[0].id] = []
+    assert judge(store.folder, undisturbed).different == 3
+
+
+@pytest.mark.parametrize("blind", [False, True])
+def test_damage_that_goes_unnoticed_is_found(store, tmp_path, monkeypatch, blind):
+    if blind:
+        monkeypatch.setattr(checkpoints, "verify", lambda path, sha256: None)
+    bench = Bench(Command(tmp_path / "no.toml"), results(store), store.folder, {})
+    found = {fault.name: fault for fault in damage.damages(bench, tmp_path, 40, random.Random(0))}
+    assert found.keys() >= {"journal.jsonl: cut short", "checkpoint: a byte changed"}
+    for name, fault in found.items():
+        assert fault.injected == fault.refused + fault.harmless + len(fault.wrong)
+        assert bool(fault.wrong) == (blind and name.startswith("checkpoint")), name
+    assert found["journal.jsonl: cut short"].refused == 40
+
+
+def test_only_one_line_with_a_remedy_is_an_error_as_it_should_be():
+    def error(code, said):
+        return Process(0, 0, 0, 0.0, code=code, said=said).error
+
+    line = "error: No space left on device; free some space"
+    assert error(1, f"a notice\n{line}\n") == line
+    assert error(1, f"Traceback\n{line}\n") is None
+    assert error(1, f"{line}\n{line}\n") is None
+    assert error(1, "error: no remedy\n") is None
+    assert error(1, "error: unexpected KeyError: 3; --debug shows where\n") is None
+    assert error(0, f"{line}\n") is None
+    assert error(70, "") is None
+
+
+def test_everything_that_must_not_be_is_named():
+    killing, fault = kills.Killing(1), Fault("a fault")
+    assert faults.broken([killing], [fault]) == []
+    killing.failures.append("ended badly")
+    killing.verdict.lost = 1
+    fault.wrong.append("believed")
+    first, second, third = faults.broken([killing], [fault])
+    assert first == "ended badly"
+    assert "lost=1" in second
+    assert third == "a fault: believed"
+
+
+def test_the_tables_go_between_their_marks_with_the_raw_numbers_beside(tmp_path, monkeypatch):
+    monkeypatch.setattr(faults, "ROOT", tmp_path)
+    monkeypatch.setattr(faults, "RESULTS", tmp_path / "faults.json")
+    page = tmp_path / "docs" / "reliability.md"
+    page.parent.mkdir()
+    page.write_text("Before\n<!-- faults -->\nold\n<!-- /faults -->\nafter\n")
+    origin = dict.fromkeys(("device", "commit", "torch", "python", "command", "date"), "x")
+    origin |= {"seed": 3, "minutes": 4.5}
+    fault = Fault("a fault", injected=7, refused=5, harmless=2, resumed=1, tried=1)
+    killing = [kills.Killing(1, kills=9), kills.Killing(2, kills=8)]
+    faults.write_docs(faults.tables(killing, [fault], origin), killing, [fault], origin)
+    text = page.read_text()
+    assert text.startswith("Before\n<!-- faults -->\n")
+    assert text.endswith("<!-- /faults -->\nafter\n")
+    assert "old" not in text
+    assert "| kills survived | 9 of 9 | 8 of 8 |" in text
+    assert "| a fault | 7 | 5 | 2 | 0 | 1 of 1 |" in text
+    raw = json.loads((tmp_path / "faults.json").read_text())
+    assert raw["origin"] == origin
+    assert [each["kills"] for each in raw["kills"]] == [9, 8]
