@@ -3,6 +3,10 @@
 import importlib.util
 import os
 
+# Most tensors here are small, and a second thread would only be waited for: on busy cores for
+# minutes. The tests of threads ask for their number themselves.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import torch
 
 if not torch.cuda.is_available():

@@ -256,7 +256,7 @@ def test_lam_can_be_set_in_a_compiled_model_without_recompiling(backend):
 
 @pytest.mark.parametrize(
     ("activation", "eval_mode"),
-    [("gelu", "limit"), ("gelu", "mean"), ("gelu", "sample"), (Named(), "limit")],
+    [("gelu", "limit"), ("tanh", "mean"), ("gelu", "sample"), (Named(), "limit")],
     ids=str,
 )
 def test_compiled_evaluation(activation, eval_mode):

@@ -87,27 +87,18 @@ def test_every_file_has_its_test_file():
             assert (folder / f"test_{path.name}").exists(), path
 
 
-def test_importing_pulls_in_nothing_beyond_torch():
+def test_importing_pulls_in_nothing_beyond_torch_and_leaves_the_random_state_alone():
     script = """
 import sys
 import torch, torch.distributions
-before = set(sys.modules)
+before, state = set(sys.modules), torch.get_rng_state()
 import qneurons
 new = {name.partition(".")[0] for name in set(sys.modules) - before}
 print(*sorted(new - {"qneurons", "torch"} - set(sys.stdlib_module_names)))
+assert torch.equal(state, torch.get_rng_state())
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert run.stdout.split() == []
-
-
-def test_importing_leaves_the_random_state_alone():
-    script = """
-import torch
-state = torch.get_rng_state()
-import qneurons
-assert torch.equal(state, torch.get_rng_state())
-"""
-    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_everything_exported_exists():

@@ -27,28 +27,35 @@ def randn(backend, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Ten
     return (2 * torch.randn(shape, generator=generator)).to(backend.device, dtype)
 
 
-def check(backend, x: torch.Tensor, inner: int, *, groups: int = 1, row=None) -> None:
-    """Value and gradient lie within the rounding of the dtype, and of the noise, of plain torch."""
+def grad_of(x: torch.Tensor) -> torch.Tensor:
+    return torch.ones_like(x) + x.abs()
+
+
+def check(backend, x: torch.Tensor, inner: int, *, groups: int = 1, row=None):
+    """Value and gradient lie within the rounding of the dtype, and of the noise, of plain torch.
+
+    Returns both.
+    """
     row = row or resolve("elu")
     arguments = (*law(backend, groups), inner, kernel_name(row), list(row.parameters.values()))
     if not backend.supports(x.dtype, arguments[4]):
         pytest.skip(f"{x.dtype} is served by plain torch")
-    grad = torch.ones_like(x) + x.abs()
+    grad = grad_of(x)
     wide = (t.double() if x.dtype == torch.float64 else t.float() for t in (x, grad))
     wide_x, wide_grad = wide
     tolerance = max(torch.finfo(x.dtype).eps, 4e-6)
-    for got, want in (
-        (backend.forward(x, *arguments), plain.forward(wide_x, *arguments)),
-        (backend.backward(grad, x, *arguments), plain.backward(wide_grad, wide_x, *arguments)),
-    ):
+    results = backend.forward(x, *arguments), backend.backward(grad, x, *arguments)
+    expected = plain.forward(wide_x, *arguments), plain.backward(wide_grad, wide_x, *arguments)
+    for got, want in zip(results, expected, strict=True):
         assert got.dtype == x.dtype
         assert got.stride() == torch.empty_like(x).stride()
         error = (got.to(want.dtype) - want).abs()
         assert (error <= tolerance * (want.abs() + wide_x.abs() + 1)).all()  # g is of the size of x
+    return results
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 5, 31, 1023, 1025, 65537])
+@pytest.mark.parametrize("size", [0, 1, 5, 1023, 1025, 8193])  # the last is of three blocks
 def test_any_size_in_any_dtype(backend, size, dtype):
     check(backend, randn(backend, size, dtype=dtype), max(size, 1))
 
@@ -56,7 +63,9 @@ def test_any_size_in_any_dtype(backend, size, dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_every_row_in_any_dtype(backend, row, dtype):
-    check(backend, randn(backend, 1025, dtype=dtype), 1025, row=row)
+    x = randn(backend, 41, 25, dtype=dtype)
+    # Out of order takes a fifth of the time in Triton's interpreter.
+    check(backend, x if dtype == torch.float32 else x.t(), 1025, row=row)
 
 
 LAYOUTS = {
@@ -92,7 +101,7 @@ def test_a_gradient_of_another_layout(backend):
 # --- noise ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("num", [0, 1, 511, 513, 4095, 4097, 20_000])
+@pytest.mark.parametrize("num", [0, 1, 513, 8193])  # the last is of three blocks
 def test_the_noise_is_that_of_the_specification(backend, num):
     seed = torch.tensor([0, 1, -1, SEED, -(2**63)], device=backend.device)
     got, want = backend.normals(seed, num), noise.normals(seed, num)
@@ -120,16 +129,14 @@ def test_a_group_draws_the_same_alone_and_in_a_pack(backend, pack):
     shape, dim = PACKS[pack]
     x = randn(backend, *shape)
     inner = x[(0,) * (dim + 1)].numel()
-    check(backend, x, inner, groups=3)
+    packed, packed_slope = check(backend, x, inner, groups=3)
     seed, lam, phi = law(backend, 3)
-    row = (inner, "q_elu", [1.0])
-    packed = backend.forward(x, seed, lam, phi, *row)
-    packed_slope = backend.backward(x, x, seed, lam, phi, *row)
     for run in range(3):
         alone = x.select(dim, run)
-        own = (seed[run : run + 1], lam[run : run + 1], phi, alone.numel(), *row[1:])
+        own = (seed[run : run + 1], lam[run : run + 1], phi, alone.numel(), "q_elu", [1.0])
         assert torch.equal(packed.select(dim, run), backend.forward(alone, *own))
-        assert torch.equal(packed_slope.select(dim, run), backend.backward(alone, alone, *own))
+        slope = backend.backward(grad_of(alone), alone, *own)
+        assert torch.equal(packed_slope.select(dim, run), slope)
 
 
 def test_groups_in_channels_last(backend):
@@ -144,27 +151,31 @@ def test_groups_in_channels_last(backend):
 # --- extremes -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lam", [0.0, 5.0])
 @pytest.mark.parametrize("phi", [0.0, 0.5])
-def test_extremes_of_the_law(backend, lam, phi):
-    x = randn(backend, 3000)
-    seed, _, _ = law(backend)
+def test_extremes_of_the_law(backend, phi):
+    x = randn(backend, 512, 2)
+    seed, _, phi = law(backend, 2, phi)
+    lam = torch.tensor([0.0, 5.0], device=x.device)
     for row in ROWS:
-        arguments = (
-            seed,
-            torch.tensor([lam], device=x.device),
-            torch.tensor([phi], device=x.device),
-            3000,
-            kernel_name(row),
-            list(row.parameters.values()),
-        )
+        arguments = (seed, lam, phi, 1, kernel_name(row), list(row.parameters.values()))
         got, want = backend.forward(x, *arguments), plain.forward(x.double(), *arguments)
         torch.testing.assert_close(got.double(), want, rtol=2e-5, atol=2e-5, msg=row.name)
 
 
+def test_float64_is_more_than_float32(backend):
+    """Of the noise only the sign counts at λ = 0: else its rounding, in float32, would show."""
+    x = randn(backend, 32, 16, dtype=torch.float64).t()
+    seed, _, phi = law(backend, phi=0.5)
+    arguments = (seed, torch.zeros_like(phi), phi, x.numel(), "q_elu", [1.0])
+    if not backend.supports(x.dtype, "q_elu"):
+        pytest.skip("float64 is served by plain torch")
+    got, want = backend.forward(x, *arguments), plain.forward(x, *arguments)
+    torch.testing.assert_close(got, want, rtol=1e-13, atol=1e-13)
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_nan_propagates(backend, row):
-    x = torch.full((100,), torch.nan, device=backend.device)
+    x = torch.full((4, 25), torch.nan, device=backend.device).t()
     arguments = (*law(backend), 100, kernel_name(row), list(row.parameters.values()))
     assert backend.forward(x, *arguments).isnan().all()
     slope = plain.backward(torch.ones_like(x), x, *arguments)
