@@ -1,5 +1,6 @@
 """Progress on a terminal and in a file."""
 
+import dataclasses
 import io
 
 import pytest
@@ -67,3 +68,9 @@ def test_a_terminal_shows_a_bar_and_keeps_notices(make_study):
     text = out.file.getvalue()
     for part in ("out of memory", "24 of 24 epochs", "100%", "epoch 3"):
         assert part in text
+
+
+def test_packs_that_are_trained_at_once_are_counted(make_study):
+    event = progress(make_study())
+    assert "packs" not in packed(event)
+    assert packed(dataclasses.replace(event, packs=4)).endswith("epoch 3 (one of 4 packs)")

@@ -1,5 +1,6 @@
 """A study in front of the user: where it trains, how it stops, what the exit code says."""
 
+import contextlib
 import signal
 
 import pytest
@@ -103,6 +104,65 @@ def test_options_reach_the_runner(run, monkeypatch, tmp_path):
     run("--epochs", 3)
     assert caught["keep_state"]  # the rest of the four may follow
     assert caught["precision"] == "fp32"
+
+
+class FakeCluster:
+    device = CPU
+
+
+@pytest.fixture
+def fake_cluster(monkeypatch):
+    """Takes the place of a cluster; gives what it was asked for."""
+    asked = {}
+
+    @contextlib.contextmanager
+    def connect(address, **options):
+        asked.update(options, address=address)
+        yield FakeCluster()
+
+    monkeypatch.setattr("qneurons.study.ray_executor.ray_executor", connect)
+    return asked
+
+
+def test_options_reach_the_cluster(run, monkeypatch, fake_cluster):
+    caught = {}
+
+    def fake(study, store, **options):
+        print("from Ray's logs")
+        caught.update(options)
+        return training.Outcome.INTERRUPTED
+
+    monkeypatch.setattr(training, "run_study", fake)
+    assert run("--executor", "ray").exit_code == 130
+    assert fake_cluster["address"] == "auto"
+    assert (fake_cluster["num_cpus"], fake_cluster["num_gpus"]) == (1.0, None)
+    options = ("--address", "ray://head:10001", "--cpus-per-pack", 2, "--gpus-per-pack", 0.5)
+    result = run("--executor", "ray", *options)
+    assert fake_cluster["address"] == "ray://head:10001"
+    assert (fake_cluster["num_cpus"], fake_cluster["num_gpus"]) == (2.0, 0.5)
+    assert fake_cluster["device"] == "cpu"
+    assert isinstance(caught["executor"], FakeCluster)
+    assert caught["time_limit"] is None
+    run("--executor", "ray", "--time-limit", 100)
+    assert 50 < caught["time_limit"] < 100  # connecting took some of it
+    assert caught["device"] == CPU
+    assert "from Ray's logs" not in result.output
+    # Not that everything is: what was being trained is cancelled.
+    assert "interrupted: everything that was saved is in s; the same command" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--executor", "rya"), "unknown executor 'rya'; did you mean 'ray'?"),
+        (("--address", "auto"), "--address goes with --executor ray alone"),
+        (("--gpus-per-pack", 1), "--gpus-per-pack goes with --executor ray alone"),
+    ],
+)
+def test_executors_and_options_that_do_not_go_together(run, options, message):
+    result = run(*options)
+    assert result.exit_code == 1
+    assert message in result.stderr
 
 
 def test_devices(monkeypatch):

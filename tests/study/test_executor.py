@@ -4,7 +4,20 @@ import pytest
 import torch
 
 from qneurons.study import executor
-from qneurons.study.executor import Halt, Outcome, Terms, never, train
+from qneurons.study.executor import (
+    Began,
+    Ended,
+    Halt,
+    LocalExecutor,
+    Outcome,
+    Saving,
+    Task,
+    Terms,
+    Trained,
+    never,
+    train,
+    work,
+)
 from qneurons.study.planning import Job
 
 CPU = torch.device("cpu")
@@ -33,17 +46,12 @@ def clock(monkeypatch):
 
 def savings(study, pack_class, *, halt=None, epoch=0, state=None, device=CPU, **terms):
     """All that is saved of a study's runs in one pack, and the epochs as they were told."""
-    told = []
     terms = Terms(device, "fp32", study.epochs, pack_class=pack_class, **terms)
-    found = train(
-        Job(study.runs, epoch),
-        None,
-        state,
-        terms,
-        halt=halt or Halt(never, None),
-        on_epoch=lambda epoch, records, seconds: told.append((epoch, len(records), seconds)),
-    )
-    return list(found), told
+    told = list(train(Task(Job(study.runs, epoch), None, state), terms, halt or Halt(never, None)))
+    epochs = [
+        (part.epoch, len(part.records), part.seconds) for part in told if isinstance(part, Trained)
+    ]
+    return [part for part in told if isinstance(part, Saving)], epochs
 
 
 def saved_epochs(found):
@@ -63,11 +71,10 @@ def test_saving_takes_a_small_part_of_the_time(make_study, fake_pack, clock):
     study = make_study(num_seeds=1, epochs=60)
     terms = Terms(CPU, "fp32", 60, checkpoint_s=3.0, pack_class=fake_pack(on_step=clock.takes(3.0)))
     epochs = []
-    for saving in train(
-        Job(study.runs, 0), None, None, terms, halt=Halt(never, None), on_epoch=lambda *_: None
-    ):
-        epochs.append(saving.epoch)
-        clock.now += 6.0  # that is what saving takes
+    for told in train(Task(Job(study.runs, 0), None, None), terms, Halt(never, None)):
+        if isinstance(told, Saving):
+            epochs.append(told.epoch)
+            clock.now += 6.0  # that is what saving takes
     assert epochs == [1, 21, 41, 60]
 
 
@@ -165,3 +172,38 @@ def test_when_all_have_diverged_there_is_no_state_to_keep(make_study, fake_pack)
     assert saved_epochs(found) == [[1], [2]]
     assert found[-1].state is None
     assert len(told) == 2
+
+
+def test_packs_are_trained_here_one_after_another(make_study, fake_pack, monkeypatch):
+    monkeypatch.setattr("qneurons.provenance.commit", lambda: "0123456")  # git takes its time
+    study = make_study(num_seeds=2, epochs=2)
+    tasks = [Task(Job((run,), 0), None, None) for run in study.runs]
+    waiting = iter(tasks)
+    terms = Terms(CPU, "fp32", 2, pack_class=fake_pack())
+    told = list(LocalExecutor(CPU).train(lambda: next(waiting, None), terms, Halt(never, None)))
+    kinds = [Began, Trained, Trained, Saving, Ended]
+    assert [(task, type(part)) for task, part in told] == [
+        (task, kind) for task in tasks for kind in kinds
+    ]
+    assert told[0][1].provenance["torch"] == torch.__version__
+
+
+def test_out_of_memory_is_told_and_other_errors_are_not(make_study, fake_pack, monkeypatch):
+    monkeypatch.setattr("qneurons.provenance.commit", lambda: "0123456")
+    task = Task(Job(make_study(num_seeds=2).runs, 0), None, None)
+    terms = Terms(CPU, "fp32", 2, pack_class=fake_pack(fits=1))
+    assert list(work(task, terms, Halt(never, None)))[1:] == [Ended(out_of_memory=True)]
+
+    def on_step(pack):
+        raise RuntimeError("shapes do not fit")
+
+    terms = Terms(CPU, "fp32", 2, pack_class=fake_pack(on_step=on_step))
+    with pytest.raises(RuntimeError, match="shapes"):
+        list(work(task, terms, Halt(never, None)))
+
+
+def test_how_long_is_left(clock):
+    assert Halt(never, None).left_s == float("inf")
+    halt = Halt(never, 60.0)
+    clock.now += 20.0
+    assert halt.left_s == 40.0

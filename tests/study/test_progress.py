@@ -51,3 +51,7 @@ def test_time_left_knows_that_networks_differ(make_study, fake_pack):
     now = tally.progress()
     assert now.rate == pytest.approx(4 / 8)
     assert now.seconds_left == pytest.approx(2 * 9 * 1 + 2 * 9 * 3 + 2 * 10 * 2)
+    beside = tally.progress(at_once=4)
+    assert beside.packs == 4
+    assert beside.rate == pytest.approx(4 * now.rate)
+    assert beside.seconds_left == pytest.approx(now.seconds_left / 4)

@@ -6,7 +6,7 @@ import types
 import pytest
 import torch
 
-from qneurons.study import StudyError, runner
+from qneurons.study import StudyError, executor, runner
 from qneurons.study.executor import Outcome
 from qneurons.study.progress import Progress
 from qneurons.study.runner import run_study
@@ -97,10 +97,80 @@ def test_out_of_memory_in_the_middle_of_training_too(bench, make_study, fake_pac
 
 def test_the_size_of_packs_is_chosen_once(bench, make_study, fake_pack, monkeypatch):
     sizes = iter([3, 1])  # less is free when the first pack was there
-    monkeypatch.setattr(runner, "default_pack", lambda run, shape, device: next(sizes))
+    monkeypatch.setattr(executor, "default_pack", lambda run, shape, device: next(sizes))
     pack_class = fake_pack()
     assert bench.run(make_study(num_seeds=6, epochs=1), pack_class, pack=None) is Outcome.FINISHED
     assert [len(seeds) for seeds, _ in pack_class.built] == [3, 3]
+
+
+class Careless:
+    """An executor that loses the first packs after so many epochs, and the next ones later."""
+
+    def __init__(self, losses, after=1, later=0):
+        self.losses, self.after, self.later = losses, after, later
+
+    def pack_size(self, run, num_runs):
+        return 2
+
+    def train(self, take, terms, halt):
+        while task := take():
+            if self.losses:
+                self.losses -= 1
+                yield from self.lose(task, terms, halt)
+            else:
+                yield from ((task, told) for told in executor.work(task, terms, halt))
+
+    def lose(self, task, terms, halt):
+        for told in executor.work(task, terms, halt):
+            yield task, told
+            if isinstance(told, executor.Trained) and told.epoch == self.after:
+                self.after += self.later
+                yield task, executor.Ended(lost="a worker died")
+                return
+
+
+def test_a_lost_pack_is_trained_again_from_where_it_was_saved(
+    tmp_path, bench, make_study, fake_pack
+):
+    study = make_study(num_seeds=4, epochs=4)
+    pack_class = fake_pack()
+    options = {"pack": None, "executor": Careless(1, after=3)}
+    assert bench.run(study, pack_class, **options) is Outcome.FINISHED
+    assert pack_class.built == [([0, 1], 0), ([0, 1], 2), ([2, 3], 0)]
+    again = "2 runs are trained again from where they were saved last (2 epochs are lost)"
+    assert bench.notices == [f"a worker died: {again}"]
+    whole = bench.at(tmp_path / "whole")
+    whole.run(study, fake_pack(), pack=2)
+    assert bench.results() == whole.results()
+
+
+def test_a_pack_that_is_lost_again_and_again_is_an_error(bench, make_study, fake_pack):
+    study = make_study(num_seeds=2)
+    with pytest.raises(StudyError, match=r"lost 5 times in a row .* because a worker died"):
+        bench.run(study, fake_pack(), executor=Careless(9))
+    assert list((bench.folder / "claims").iterdir()) == []
+
+
+def test_a_pack_may_be_lost_often_if_it_gets_further(bench, make_study, fake_pack):
+    careless = Careless(9, after=2, later=1)
+    study = make_study(num_seeds=2, epochs=12)
+    assert bench.run(study, fake_pack(), executor=careless) is Outcome.FINISHED
+    assert len(bench.notices) == 9
+
+
+def test_what_an_executor_leaves_unsaved_is_said(bench, make_study, fake_pack):
+    class Leaving(Careless):
+        def lose(self, task, terms, halt):
+            for told in executor.work(task, terms, halt):
+                yield task, told
+                if isinstance(told, executor.Trained):
+                    halt(float("inf"))
+                    return
+
+    options = {"executor": Leaving(1), "time_limit": 1e9}
+    assert bench.run(make_study(num_seeds=2), fake_pack(), **options) is Outcome.TIME_LIMIT
+    assert bench.notices[0] == "2 epochs of runs were not saved yet and are lost"
+    assert list((bench.folder / "claims").iterdir()) == []
 
 
 def test_a_stop_at_the_very_end_is_no_stop(bench, make_study, fake_pack):

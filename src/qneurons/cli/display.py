@@ -68,7 +68,8 @@ def packed(event: Progress) -> str:
     first = event.pack[0]
     name = f"{first.network} on {first.dataset}{', dropout' if first.dropout else ''}"
     activations = " ".join(_distinct(event.pack, "activation"))
-    return f"{len(event.pack)} of {name}, {activations}, epoch {event.pack_epoch}"
+    beside = f" (one of {event.packs} packs)" if event.packs > 1 else ""
+    return f"{len(event.pack)} of {name}, {activations}, epoch {event.pack_epoch}{beside}"
 
 
 def duration(seconds: float) -> str:

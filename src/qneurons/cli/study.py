@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from qneurons.cli.terminal import Debug, console, one_line_errors
-from qneurons.cli.training import train_here
+from qneurons.cli.training import Place, train_here
 from qneurons.study import StudyError
 from qneurons.study.data import unknown
 from qneurons.study.merging import merge
@@ -100,12 +100,28 @@ def run(
     time_limit: Annotated[
         float | None, typer.Option(min=0.0, help="In seconds; then everything is saved.")
     ] = None,
+    executor: Annotated[
+        str, typer.Option(help="local: in this process; ray: on a Ray cluster, a task a pack.")
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(help="Of the Ray cluster: host:port or ray://host:port; else auto."),
+    ] = None,
+    cpus_per_pack: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="On a Ray cluster: CPUs, and so threads, of a pack; else 1."),
+    ] = None,
+    gpus_per_pack: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="On a Ray cluster: GPU of a pack, 0.5 say; else 1 on cuda."),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Train what is missing of a study.
 
     Ctrl-C and --time-limit stop with everything saved; the same command goes on. Several processes
-    may run a study on one store.
+    may run a study on one store. On a Ray cluster Ctrl-C cancels what is being trained: what was
+    saved before, every 30 seconds, is kept.
 
     Exit codes: 0 finished, 3 time limit, 130 Ctrl-C, 1 error, 2 wrong usage.
     """
@@ -122,6 +138,7 @@ def run(
             pack=pack,
             time_limit=time_limit,
             keep_state=study.epochs < whole.epochs,  # the rest of the epochs may follow
+            place=Place(executor, address, cpus_per_pack, gpus_per_pack),
         )
         screen = console()
         lost = len(Store.open(folder, readonly=True).diverged() & {run.id for run in study.runs})

@@ -1,7 +1,12 @@
 """Runs a study in front of the user: device and precision, progress, stopping, exit codes."""
 
+import contextlib
+import os
 import shlex
 import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -12,14 +17,58 @@ from qneurons.cli.stopping import stop_requests
 from qneurons.cli.terminal import console
 from qneurons.study import StudyError
 from qneurons.study.data import unknown
-from qneurons.study.executor import Outcome
+from qneurons.study.executor import Executor, Outcome
 from qneurons.study.progress import Notice
 from qneurons.study.runner import run_study
 from qneurons.study.spec import Study
 from qneurons.study.store import Store
 from qneurons.study.training import PRECISIONS
 
+EXECUTORS = ("local", "ray")
 EXIT_CODES = {Outcome.FINISHED: 0, Outcome.TIME_LIMIT: 3, Outcome.INTERRUPTED: 130}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where packs are trained, as the options say: in this process, or on a Ray cluster."""
+
+    executor: str = "local"
+    address: str | None = None
+    cpus_per_pack: float | None = None
+    gpus_per_pack: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.executor not in EXECUTORS:
+            raise unknown("executor", self.executor, EXECUTORS)
+        if self.executor != "ray":
+            for name in ("address", "cpus_per_pack", "gpus_per_pack"):
+                if getattr(self, name) is not None:
+                    option = f"--{name.replace('_', '-')}"
+                    raise StudyError(f"{option} goes with --executor ray alone; add that")
+
+    @contextlib.contextmanager
+    def open(self, device: str | None) -> Iterator[tuple[Executor | None, torch.device]]:
+        if self.executor == "local":
+            yield None, chosen_device(device)
+            return
+        from qneurons.study.ray_executor import ray_executor
+
+        with (
+            # Ray prints pages from its logs when a node is lost: a line from the runner will do.
+            Path(os.devnull).open("w") as nowhere,
+            contextlib.redirect_stdout(nowhere),
+            ray_executor(
+                self.address or "auto",
+                device=device,
+                num_cpus=1.0 if self.cpus_per_pack is None else self.cpus_per_pack,
+                num_gpus=self.gpus_per_pack,
+                say=lambda text: typer.echo(text, err=True),
+            ) as executor,
+        ):
+            yield executor, executor.device
+
+
+HERE = Place()
 
 
 def train_here(
@@ -32,25 +81,32 @@ def train_here(
     pack: int | None = None,
     time_limit: float | None = None,
     keep_state: bool = False,
+    place: Place = HERE,
 ) -> None:
     """Trains what the store in ``folder`` lacks; leaves with the exit code unless it is all there.
 
     A first Ctrl-C or SIGTERM saves and stops. A second stops at once, at the cost of what was
-    trained since the last time it was saved.
+    trained since the last time it was saved; on a cluster the first does.
     """
-    place = chosen_device(device)
-    kind = chosen_precision(precision, place)
-    store = Store.open(folder, create=True)
+    far, start = place.executor != "local", time.monotonic()
     screen = console(stderr=True)
     try:
         with (
+            # First: Ray takes SIGTERM for itself when it is imported.
+            place.open(device) as (executor, where),
             display(screen) as on_event,
-            stop_requests(lambda text: on_event(Notice(text))) as should_stop,
+            stop_requests(
+                lambda text: on_event(Notice("cancelling the tasks" if far else text))
+            ) as should_stop,
         ):
+            kind = chosen_precision(precision, where)
+            if far and time_limit is not None:  # it took its time to find a worker
+                time_limit = max(0.0, time_limit - (time.monotonic() - start))
             outcome = run_study(
                 study,
-                store,
-                device=place,
+                Store.open(folder, create=True),
+                executor=executor,
+                device=where,
                 precision=kind,
                 data_dir=data_dir,
                 pack=pack,
@@ -65,9 +121,9 @@ def train_here(
         typer.echo(f"stopped at once; {folder} has everything that was saved before", err=True)
         raise typer.Exit(EXIT_CODES[Outcome.INTERRUPTED]) from None
     if outcome is not Outcome.FINISHED:
-        typer.echo(
-            f"{outcome}: everything is saved in {folder}; the same command goes on", err=True
-        )
+        # A cluster may have been cut off while it trained.
+        kept = "everything that was saved is" if far else "everything is saved"
+        typer.echo(f"{outcome}: {kept} in {folder}; the same command goes on", err=True)
         raise typer.Exit(EXIT_CODES[outcome])
 
 

@@ -17,7 +17,7 @@ from qneurons.study.download import download
 from qneurons.study.formats import Array, read_idx, read_npz, read_tar, reading
 
 NUM_CLASSES = 10
-_ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 _IDX = (
     *("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     *("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
@@ -108,7 +108,7 @@ def _download(name: str, folder: Path, *, progress: bool) -> None:
     source = DATASETS[name]
     originals = ", ".join(file for file in source.checksums if not file.endswith(".npz"))
     remedy = (
-        f"put {name}.npz in Keras' layout ({', '.join(_ARRAYS)}) or the original files "
+        f"put {name}.npz in Keras' layout ({', '.join(ARRAYS)}) or the original files "
         f"({originals}) into {folder}, or name the folder that has them with --data-dir"
     )
     if any((folder / file).exists() for file in _CIFAR_PICKLES) and name == "cifar10":
@@ -167,15 +167,15 @@ def _read_digits(name: str, place: Path) -> Found:
     split = DATASETS[name].num_train
     train, test = order[:split], order[split:]
     arrays = (images[train], labels[train], images[test], labels[test])
-    return [(f"{name}, {array}", values) for array, values in zip(_ARRAYS, arrays, strict=True)]
+    return [(f"{name}, {array}", values) for array, values in zip(ARRAYS, arrays, strict=True)]
 
 
 def _read_npz(name: str, place: Path) -> Found | None:
     path = place / f"{name}.npz"
     if not path.exists():
         return None
-    arrays = read_npz(path, _ARRAYS)
-    return [(f"{path}, {array}", values) for array, values in zip(_ARRAYS, arrays, strict=True)]
+    arrays = read_npz(path, ARRAYS)
+    return [(f"{path}, {array}", values) for array, values in zip(ARRAYS, arrays, strict=True)]
 
 
 def _read_idx(name: str, place: Path) -> Found | None:

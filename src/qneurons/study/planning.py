@@ -66,8 +66,12 @@ def _likeness(run: Run) -> tuple[object, ...]:
 
 def default_pack(run: Run, shape: Sequence[int], device: torch.device) -> int:
     """How many runs like this one a pack may have, by what is free on the device."""
+    return fitting_pack(run, shape, device, free_bytes(device))
+
+
+def fitting_pack(run: Run, shape: Sequence[int], device: torch.device, free: int | None) -> int:
+    """How many runs like this one a pack may have, by how many bytes are free, if that is known."""
     most = CUDA_PACK if device.type == "cuda" else CPU_PACK
-    free = free_bytes(device)
     if free is None:
         return most
     return max(1, min(most, int(SHARE * free / bytes_per_run(run, shape))))

@@ -23,6 +23,7 @@ class Progress:
     epochs: int
     pack: tuple[Run, ...] = ()  # what is trained just now
     pack_epoch: int = 0
+    packs: int = 1  # that are trained at once
     rate: float | None = None  # epochs of a run in a second of training, by this process
     seconds_left: float | None = None
 
@@ -58,7 +59,10 @@ class Tally:
         seconds, count = self._spent.get(packable(runs[0]), (0.0, 0))
         return seconds / count * len(runs) if count else None
 
-    def progress(self, pack: tuple[Run, ...] = (), pack_epoch: int = 0) -> Progress:
+    def progress(
+        self, pack: tuple[Run, ...] = (), pack_epoch: int = 0, *, at_once: int = 1
+    ) -> Progress:
+        """``at_once``: how many packs are trained side by side."""
         done = {run: min(epochs, self._epochs) for run, epochs in self._done.items()}
         seconds = sum(seconds for seconds, _ in self._spent.values())
         count = sum(count for _, count in self._spent.values())
@@ -76,6 +80,7 @@ class Tally:
             epochs=self._epochs * len(done),
             pack=pack,
             pack_epoch=pack_epoch,
-            rate=count / seconds if seconds else None,
-            seconds_left=left,
+            packs=at_once,
+            rate=at_once * count / seconds if seconds else None,
+            seconds_left=None if left is None else left / at_once,
         )

@@ -1,25 +1,40 @@
 """Runs a study: trains what is missing, saves it, stops cleanly, shares a store with others."""
 
-import gc
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from qneurons.provenance import provenance
 from qneurons.study import StudyError
-from qneurons.study.data import DATASETS, Dataset, load_dataset
-from qneurons.study.executor import Halt, Outcome, Terms, never, train
-from qneurons.study.planning import Job, default_pack, pending, plan
+from qneurons.study.data import Dataset, load_dataset
+from qneurons.study.executor import (
+    Began,
+    Ended,
+    Executor,
+    Halt,
+    LocalExecutor,
+    Outcome,
+    Saving,
+    Task,
+    Terms,
+    Told,
+    Trained,
+    never,
+)
+from qneurons.study.locks import Claim
+from qneurons.study.planning import Job, pending, plan
 from qneurons.study.progress import Event, Notice, Tally
-from qneurons.study.runs import Epoch, Run, Study, packable
+from qneurons.study.runs import Run, Study, packable
 from qneurons.study.store import Store
 from qneurons.study.training import Pack
 
 POLL_S = 1.0  # while other processes train what is left
+LOSSES = 5  # of a pack in a row, without anything saved, are too many
 
 
 def run_study(
@@ -37,6 +52,7 @@ def run_study(
     download_bar: bool = False,
     on_event: Callable[[Event], None] = lambda event: None,
     should_stop: Callable[[], bool] = never,
+    executor: Executor | None = None,
     pack_class: type[Pack] = Pack,
 ) -> Outcome:
     """Trains what a store lacks of a study; what it has is not done again.
@@ -45,6 +61,7 @@ def run_study(
     return when the study is finished.
 
     Args:
+        device: where a pack is trained, on whichever machine the executor chooses.
         pack: how many runs train together; without it as many as fit.
         time_limit: in seconds from now.
         command: recorded beside the results.
@@ -53,33 +70,33 @@ def run_study(
         download_bar: whether a download draws a progress bar.
         on_event: hears how far the study is.
         should_stop: asked between steps; when it says yes, everything is saved and training ends.
+        executor: trains the packs; without it this process does, one after another.
     """
-    session = _Session(
-        study,
-        store,
-        Terms(device, precision, study.epochs, keep_state, checkpoint_s, pack_class),
-        Halt(should_stop, time_limit),
-        pack,
-        on_event,
-        Tally(study),
-    )
+    terms = Terms(device, precision, study.epochs, keep_state, checkpoint_s, pack_class)
+    executor = executor or LocalExecutor(device)
+    halt = Halt(should_stop, time_limit)
+    session = _Session(study, store, terms, executor, halt, pack, command, on_event, Tally(study))
     while jobs := session.plan():
-        session.load(jobs, data_dir, command, download_bar)
-        trained = False
-        for job in jobs:
-            trained = session.do(job) or trained
-            if session.halt.outcome is not None:
-                break
-        if session.halt():
+        session.load(jobs, data_dir, download_bar)
+        took = session.train(jobs)
+        if halt():
             break
-        if not trained:
+        if not took:
             session.wait()
-    outcome = session.halt.outcome
-    if outcome is None or not session.plan():  # stopped, but just at its end
+    if halt.outcome is None or not session.plan():  # stopped, but just at its end
         return Outcome.FINISHED
-    if outcome is Outcome.TIME_LIMIT and not session.saved:
+    if halt.outcome is Outcome.TIME_LIMIT and not session.saved:
         on_event(Notice("no epoch was finished in time: give a longer --time-limit, or --pack 1"))
-    return outcome
+    return halt.outcome
+
+
+@dataclass
+class _Flight:
+    """A pack that is being trained, or waits for it."""
+
+    claim: Claim
+    origin: str | None = None  # known once it has begun
+    unsaved: int = 0  # epochs of a run
 
 
 @dataclass
@@ -89,20 +106,28 @@ class _Session:
     study: Study
     store: Store
     terms: Terms
+    executor: Executor
     halt: Halt
     pack: int | None
+    command: str
     on_event: Callable[[Event], None]
     tally: Tally
     saved: int = 0
     waiting: bool = False
-    datasets: dict[str, tuple[Dataset, str]] = field(default_factory=dict)  # with provenance
+    queue: deque[Job] = field(default_factory=deque)
+    flights: dict[Task, _Flight] = field(default_factory=dict)
+    losses: Counter[str] = field(default_factory=Counter)  # of a run, since it was last saved
+    datasets: dict[str, Dataset] = field(default_factory=dict)
     sizes: dict[tuple[object, ...], int] = field(default_factory=dict)  # of packs, by kind
+    left: int = 0  # runs, when it was last planned
+    began: str = ""  # when the first pack did
 
     # --- before training ---
 
     def plan(self) -> list[Job]:
         self.store.refresh()
         todo = self.look()
+        self.left = len(todo)
         if todo:
             self.refuse_other_terms()
         self.tell()
@@ -117,110 +142,135 @@ class _Session:
         return {run: resumable.get(run, 0) for run in left}
 
     def refuse_other_terms(self) -> None:
-        """Numbers on one dataset and network are comparable: they come from one arithmetic."""
+        fingerprints = {name: data.fingerprint for name, data in self.datasets.items()}
         here = self.terms.device.type, self.terms.precision
-        recorded = self.store.terms()
-        for dataset, network in dict.fromkeys(
-            (run.dataset, run.network) for run in self.study.runs
-        ):
-            known, _ = self.datasets.get(dataset, (None, None))
-            for *had, fingerprint in recorded.get((dataset, network), ()):
-                if tuple(had) != here:
-                    raise StudyError(
-                        f"the store has runs of {network} on {dataset} trained on {had[0]} in "
-                        f"{had[1]}, and this is {here[0]} in {here[1]}; go on with --device "
-                        f"{had[0]} --precision {had[1]}, or begin another store"
-                    )
-                if known and fingerprint != known.fingerprint:
-                    raise StudyError(
-                        f"the store has runs trained on another copy of {dataset} (fingerprint "
-                        f"{fingerprint}, here {known.fingerprint}); name the folder of the first "
-                        "with --data-dir, or begin another store"
-                    )
+        self.store.refuse_other_terms(self.study.runs, *here, fingerprints)
 
-    def load(
-        self, jobs: list[Job], data_dir: Path | None, command: str, download_bar: bool
-    ) -> None:
+    def load(self, jobs: list[Job], data_dir: Path | None, download_bar: bool) -> None:
         """Reads the datasets at the start, where a missing one costs no training."""
         for name in dict.fromkeys(job.runs[0].dataset for job in jobs):
             if name not in self.datasets:
-                dataset = load_dataset(name, data_dir, progress=download_bar)
-                self.datasets[name] = dataset, ""
+                self.datasets[name] = load_dataset(name, data_dir, progress=download_bar)
                 self.refuse_other_terms()
-                device = self.terms.device
-                origin = self.store.begin(
-                    {
-                        **provenance(device, command),
-                        "device_type": device.type,
-                        "precision": self.terms.precision,
-                        "dataset": name,
-                        "fingerprint": dataset.fingerprint,
-                    }
-                )
-                self.datasets[name] = dataset, origin
 
     def pack_size(self, run: Run) -> int:
         """Chosen once, when nothing is on the device yet, and halved where that was too much."""
         if (key := packable(run)) not in self.sizes:
-            shape = DATASETS[run.dataset].shape
-            self.sizes[key] = self.pack or default_pack(run, shape, self.terms.device)
+            self.sizes[key] = self.pack or self.executor.pack_size(run, self.left)
         return self.sizes[key]
 
     # --- training ---
 
-    def do(self, job: Job) -> bool:
-        """Trains those runs of a job that nobody else has; whether there were any."""
-        if len(job.runs) > self.pack_size(job.runs[0]):
-            return True  # halved since it was planned: it is planned anew
-        with self.store.claim([run.id for run in job.runs]) as claim:
+    def train(self, jobs: list[Job]) -> bool:
+        """Has those runs of the jobs trained that nobody else has; whether there were any."""
+        self.queue, took = deque(jobs), False
+        try:
+            with closing(self.executor.train(self.take, self.terms, self.halt)) as all_told:
+                for task, told in all_told:
+                    took = True
+                    self.heed(task, told)
+            if unsaved := sum(flight.unsaved for flight in self.flights.values()):
+                self.on_event(Notice(f"{unsaved} epochs of runs were not saved yet and are lost"))
+        finally:
+            for flight in self.flights.values():
+                flight.claim.release()
+            self.flights.clear()
+        return took
+
+    def take(self) -> Task | None:
+        """The next pack of which nobody else has all the runs."""
+        while self.queue and not self.halt():
+            job = self.queue.popleft()
+            if len(job.runs) > self.pack_size(job.runs[0]):  # halved since it was planned
+                self.plan_again(job.runs)
+                continue
+            claim = self.store.claim([run.id for run in job.runs])
             todo = self.look()  # others may have trained them since they were planned
             mine = tuple(
                 run for run in job.runs if run.id in claim.ids and todo.get(run.id) == job.epoch
             )
-            if not mine or self.halt():
-                return False
+            if not mine:
+                claim.release()
+                continue
             self.waiting = False
             self.tell(mine, job.epoch)
+            job = Job(mine, job.epoch)
             try:
-                self.train(Job(mine, job.epoch))
-            except (RuntimeError, MemoryError) as error:
-                if not _is_out_of_memory(error):
-                    raise
-                self.halve(mine)
-        if self.terms.device.type == "cuda":  # its memory goes back before the next pack is built
-            gc.collect()
-            torch.cuda.empty_cache()
-        return True
+                state = self.state(job)
+            except BaseException:  # a checkpoint that was changed, say
+                claim.release()
+                raise
+            dataset = self.datasets[mine[0].dataset]
+            task = Task(job, dataset, state, self.tally.expected_s(mine))
+            self.flights[task] = _Flight(claim)
+            return task
+        return None
 
-    def train(self, job: Job) -> None:
-        dataset, origin = self.datasets[job.runs[0].dataset]
-        names = {run.id: _name(run) for run in job.runs}
+    def heed(self, task: Task, told: Told) -> None:
+        flight, runs = self.flights[task], task.job.runs
+        match told:
+            case Began(provenance):
+                self.began = self.began or provenance["date"]
+                about = {
+                    **provenance,
+                    "command": self.command,
+                    "date": self.began,  # one entry for all that is trained alike
+                    "device_type": self.terms.device.type,
+                    "precision": self.terms.precision,
+                    "dataset": runs[0].dataset,
+                    "fingerprint": task.dataset.fingerprint,
+                }
+                flight.origin = self.store.begin(about)
+            case Trained(epoch, records, seconds):
+                flight.unsaved += len(records)
+                self.tally.add(records, seconds)
+                for run in runs:
+                    if any(record.run == run.id and record.diverged for record in records):
+                        self.on_event(Notice(f"diverged in epoch {epoch}: {_name(run)}"))
+                self.tell(runs, epoch)
+            case Saving():
+                assert flight.origin is not None
+                self.store.commit(
+                    told.runs,
+                    told.records,
+                    provenance=flight.origin,
+                    state=told.state,
+                    epoch=told.epoch,
+                )
+                flight.unsaved = 0
+                self.saved += len(told.records)
+                for run in told.runs:
+                    self.losses[run.id] = 0
+            case Ended():
+                del self.flights[task]
+                flight.claim.release()
+                if told.out_of_memory:
+                    self.halve(runs)
+                    self.plan_again(runs)
+                elif told.lost:
+                    self.count_loss(runs, told.lost, flight.unsaved)
+                    self.plan_again(runs)
 
-        def on_epoch(epoch: int, records: list[Epoch], seconds: float) -> None:
-            self.tally.add(records, seconds)
-            for record in records:
-                if record.diverged:
-                    self.on_event(Notice(f"diverged in epoch {epoch}: {names[record.run]}"))
-            self.tell(job.runs, epoch)
+    def plan_again(self, runs: Sequence[Run]) -> None:
+        """From where the store has them, before everything else."""
+        todo = self.look()
+        left = [run for run in runs if run.id in todo]
+        self.queue.extendleft(reversed(plan(left, todo, self.pack_size)))
 
-        savings = train(
-            job,
-            dataset,
-            self.state(job),
-            self.terms,
-            halt=self.halt,
-            expected_s=self.tally.expected_s(job.runs),
-            on_epoch=on_epoch,
-        )
-        for saving in savings:
-            self.store.commit(
-                saving.runs,
-                saving.records,
-                provenance=origin,
-                state=saving.state,
-                epoch=saving.epoch,
+    def count_loss(self, runs: Sequence[Run], how: str, unsaved: int) -> None:
+        self.losses.update(run.id for run in runs)
+        if max(self.losses[run.id] for run in runs) == LOSSES:
+            raise StudyError(
+                f"a pack of {len(runs)} runs was lost {LOSSES} times in a row before anything of "
+                f"it was saved ({_name(runs[0])}), the last time because {how}; everything saved "
+                "before is kept; see the logs of its worker, or try a smaller --pack"
             )
-            self.saved += len(saving.records)
+        self.on_event(
+            Notice(
+                f"{how}: {len(runs)} runs are trained again from where they were saved last"
+                + (f" ({unsaved} epochs are lost)" if unsaved else "")
+            )
+        )
 
     def state(self, job: Job) -> dict[str, Tensor] | None:
         if job.epoch == 0:
@@ -240,10 +290,12 @@ class _Session:
                 f"not even one run fits into the memory of {self.terms.device}: {_name(runs[0])}; "
                 "free some memory, or use another --device"
             )
-        size = self.sizes[packable(runs[0])] = len(runs) // 2
-        self.on_event(
-            Notice(f"out of memory with {len(runs)} runs in a pack: going on with {size}")
-        )
+        size = len(runs) // 2
+        if size < self.pack_size(runs[0]):  # else one that was trained beside it said so already
+            self.sizes[packable(runs[0])] = size
+            self.on_event(
+                Notice(f"out of memory with {len(runs)} runs in a pack: going on with {size}")
+            )
 
     def wait(self) -> None:
         if not self.waiting:
@@ -252,15 +304,8 @@ class _Session:
         time.sleep(POLL_S)
 
     def tell(self, pack: tuple[Run, ...] = (), epoch: int = 0) -> None:
-        self.on_event(self.tally.progress(pack, epoch))
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    # The CPU's allocator, cuBLAS and a graph in the making raise a plain RuntimeError.
-    signs = ("out of memory", "not enough memory", "can't allocate memory", "STATUS_ALLOC_FAILED")
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
-        sign in str(error) for sign in signs
-    )
+        at_once = sum(flight.origin is not None for flight in self.flights.values())
+        self.on_event(self.tally.progress(pack, epoch, at_once=max(1, at_once)))
 
 
 def _name(run: Run) -> str:

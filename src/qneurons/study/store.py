@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,6 +102,33 @@ class Store:
                 if len(found) == len(TERMS):
                     terms.setdefault((run.dataset, run.network), set()).add(found)
         return terms
+
+    def refuse_other_terms(
+        self,
+        runs: Iterable[Run],
+        device_type: str,
+        precision: str,
+        fingerprints: Mapping[str, str],
+    ) -> None:
+        """Numbers on one dataset and network are comparable: they come from one arithmetic.
+
+        Of ``fingerprints``, of datasets, those that are not known yet may be missing.
+        """
+        recorded = self.terms()
+        for dataset, network in dict.fromkeys((run.dataset, run.network) for run in runs):
+            for had_type, had_precision, had_data in recorded.get((dataset, network), ()):
+                if (had_type, had_precision) != (device_type, precision):
+                    raise StudyError(
+                        f"the store has runs of {network} on {dataset} trained on {had_type} in "
+                        f"{had_precision}, and this is {device_type} in {precision}; go on with "
+                        f"--device {had_type} --precision {had_precision}, or begin another store"
+                    )
+                if had_data != (here := fingerprints.get(dataset, had_data)):
+                    raise StudyError(
+                        f"the store has runs trained on another copy of {dataset} (fingerprint "
+                        f"{had_data}, here {here}); name the folder of the first with --data-dir, "
+                        "or begin another store"
+                    )
 
     def resumable(self) -> dict[str, int]:
         """For every run the epoch after which it can go on; 0 where no checkpoint is left."""
