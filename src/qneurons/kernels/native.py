@@ -14,9 +14,8 @@ from torch import Tensor
 
 _BUILDS = ("portable", "avx2", "avx512")  # as qneurons_best_build counts them
 _DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
-# Elements, as in torch's own loops: a second thread would save microseconds on smaller tensors,
-# and cost milliseconds whenever another program has its core.
-_LARGEST_ALONE = 2**15
+# Elements: torch's own loops share from 2^15 on, but of ours one costs several times as much.
+_LARGEST_ALONE = 2**13
 _VERSION = 1  # of the arguments
 
 _pointer, _size, _float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
