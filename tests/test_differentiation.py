@@ -1,5 +1,6 @@
 """q-activations under what PyTorch does to a model: func, compile, checkpoint, export, DDP."""
 
+import gc
 import itertools
 import warnings
 
@@ -389,6 +390,8 @@ def train_one_step(rank: int, folder: str) -> None:
     wrapped(x).square().sum().backward()
     torch.save((noise, alone, network[0].weight.grad), f"{folder}/{rank}")
     torch.distributed.barrier()  # the first to leave would close the other's connection
+    del wrapped  # holding the last reference, it would wait for a thread that waits for the GIL
+    gc.collect()
     torch.distributed.destroy_process_group()
 
 

@@ -1,5 +1,6 @@
 """What only a CUDA device shows: graphs, compiled training, sizes beyond 2^31, launches."""
 
+import gc
 import itertools
 
 import pytest
@@ -244,6 +245,8 @@ def train_one_rank(rank: int, folder: str) -> None:
     value = model(torch.ones(20, 50, device="cuda"))
     value.sum().backward()
     torch.save((value.detach().cpu(), layer.weight.grad.cpu()), f"{folder}/{rank}.pt")
+    del model, value  # holding the last reference, they would wait for a thread that waits
+    gc.collect()
     torch.distributed.destroy_process_group()
 
 

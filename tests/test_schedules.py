@@ -1,6 +1,7 @@
 """λ as a function of the epoch, its notation, and the scheduler on real models."""
 
 import dataclasses
+import gc
 import math
 
 import pytest
@@ -302,5 +303,8 @@ class TestWrappers:
             scheduler.step()
             wrapped(torch.ones(2, 3)).sum().backward()
         finally:
+            # First what holds the group: its end waits for a thread, which may wait for the GIL.
+            wrapped = scheduler = None
+            gc.collect()
             torch.distributed.destroy_process_group()
         assert lams_of(model) == pytest.approx([Annealed(5.0)(2)] * 2, rel=1e-7)
