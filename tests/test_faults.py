@@ -1,10 +1,8 @@
-"""The fault campaign: a short one, and that it would find what it looks for."""
+"""The fault campaign would find what it looks for; CI runs a minute of it."""
 
 import json
 import os
 import random
-import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -25,23 +23,7 @@ from qneurons.study import checkpoints  # noqa: E402
 from qneurons.study.store import Store  # noqa: E402
 from tests.study import pretend  # noqa: E402
 
-SECONDS = os.environ.get("QNEURONS_TEST_FAULT_SECONDS", "10")
 RUNS = pretend.runs(2)
-
-
-def test_a_short_campaign_finds_nothing():
-    command = [sys.executable, BENCHMARKS / "faults.py", "--seconds", SECONDS]
-    ended = subprocess.run(command, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    (survived,) = re.findall(r"kills survived \| (\d+) of (\d+) \| (\d+) of (\d+)", ended.stdout)
-    assert survived[0] == survived[1] != "0"
-    assert survived[2] == survived[3] != "0"
-    for name in ("file-size limit reached", "folder read-only", "journal.jsonl: a byte changed"):
-        (line,) = [line for line in ended.stdout.splitlines() if line.startswith(f"| {name} ")]
-        _, _, injected, refused, _, wrong, *_ = (cell.strip() for cell in line.split("|"))
-        assert int(refused) > 0
-        assert int(injected) >= int(refused)
-        assert wrong == "0"
 
 
 @pytest.fixture

@@ -75,11 +75,11 @@ class Killer:
     def run(self, kills: int, until: float) -> Killing:
         """Begins another study when one is finished before there were so many kills.
 
-        ``until`` is when killing ends in any case; what was begun is finished.
+        ``until`` is when killing ends after the first; what was begun is finished.
         """
 
         def wanted() -> bool:
-            return self.found.kills < kills and time.monotonic() < until
+            return self.found.kills < (kills if time.monotonic() < until else 1)
 
         while not self.found.failures and (not self.found.studies or wanted()):
             self._study(wanted)
