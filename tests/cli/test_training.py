@@ -115,12 +115,14 @@ def fake_cluster(monkeypatch):
     """Takes the place of a cluster; gives what it was asked for."""
     asked = {}
 
-    @contextlib.contextmanager
-    def connect(address, **options):
+    def find(address, **options):
         asked.update(options, address=address)
-        yield FakeCluster()
+        if asked.get("busy"):
+            return None if options["halt"]() else pytest.fail("there is no more time")
+        return FakeCluster()
 
-    monkeypatch.setattr("qneurons.study.ray_executor.ray_executor", connect)
+    monkeypatch.setattr("qneurons.study.ray_cluster.connected", contextlib.nullcontext)
+    monkeypatch.setattr("qneurons.study.ray_executor.ray_executor", find)
     return asked
 
 
@@ -149,6 +151,13 @@ def test_options_reach_the_cluster(run, monkeypatch, fake_cluster):
     assert "from Ray's logs" not in result.output
     # Not that everything is: what was being trained is cancelled.
     assert "interrupted: everything that was saved is in s; the same command" in result.stderr
+
+
+def test_a_time_limit_holds_while_all_workers_are_busy(run, fake_cluster):
+    fake_cluster["busy"] = True
+    result = run("--executor", "ray", "--time-limit", 0)
+    assert result.exit_code == 3
+    assert "time limit before there was a worker" in result.stderr
 
 
 @pytest.mark.parametrize(

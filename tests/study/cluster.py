@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from qneurons.study.executor import Halt, never
 from qneurons.study.runner import run_study
 from qneurons.study.store import Store
 
@@ -94,9 +95,11 @@ def run(study, folder, **options):
 
 def run_there(connection, address, studies):
     """Runs studies on a cluster, each with its folder and options; sends outcomes and events."""
+    from qneurons.study.ray_cluster import connected
     from qneurons.study.ray_executor import ray_executor
 
-    with ray_executor(address) as executor:
+    with connected(address):
+        executor = ray_executor(address, halt=Halt(never, None))
         for study, folder, options in studies:
             events = []
             options = options | {"executor": executor, "on_event": events.append}

@@ -47,7 +47,8 @@ def clock(monkeypatch):
 def savings(study, pack_class, *, halt=None, epoch=0, state=None, device=CPU, **terms):
     """All that is saved of a study's runs in one pack, and the epochs as they were told."""
     terms = Terms(device, "fp32", study.epochs, pack_class=pack_class, **terms)
-    told = list(train(Task(Job(study.runs, epoch), None, state), terms, halt or Halt(never, None)))
+    task = Task(Job(study.runs, epoch), None, lambda: state)
+    told = list(train(task, terms, halt or Halt(never, None)))
     epochs = [
         (part.epoch, len(part.records), part.seconds) for part in told if isinstance(part, Trained)
     ]
@@ -71,7 +72,7 @@ def test_saving_takes_a_small_part_of_the_time(make_study, fake_pack, clock):
     study = make_study(num_seeds=1, epochs=60)
     terms = Terms(CPU, "fp32", 60, checkpoint_s=3.0, pack_class=fake_pack(on_step=clock.takes(3.0)))
     epochs = []
-    for told in train(Task(Job(study.runs, 0), None, None), terms, Halt(never, None)):
+    for told in train(Task(Job(study.runs, 0), None, lambda: None), terms, Halt(never, None)):
         if isinstance(told, Saving):
             epochs.append(told.epoch)
             clock.now += 6.0  # that is what saving takes
@@ -177,7 +178,7 @@ def test_when_all_have_diverged_there_is_no_state_to_keep(make_study, fake_pack)
 def test_packs_are_trained_here_one_after_another(make_study, fake_pack, monkeypatch):
     monkeypatch.setattr("qneurons.provenance.commit", lambda: "0123456")  # git takes its time
     study = make_study(num_seeds=2, epochs=2)
-    tasks = [Task(Job((run,), 0), None, None) for run in study.runs]
+    tasks = [Task(Job((run,), 0), None, lambda: None) for run in study.runs]
     waiting = iter(tasks)
     terms = Terms(CPU, "fp32", 2, pack_class=fake_pack())
     told = list(LocalExecutor(CPU).train(lambda: next(waiting, None), terms, Halt(never, None)))
@@ -190,7 +191,7 @@ def test_packs_are_trained_here_one_after_another(make_study, fake_pack, monkeyp
 
 def test_out_of_memory_is_told_and_other_errors_are_not(make_study, fake_pack, monkeypatch):
     monkeypatch.setattr("qneurons.provenance.commit", lambda: "0123456")
-    task = Task(Job(make_study(num_seeds=2).runs, 0), None, None)
+    task = Task(Job(make_study(num_seeds=2).runs, 0), None, lambda: None)
     terms = Terms(CPU, "fp32", 2, pack_class=fake_pack(fits=1))
     assert list(work(task, terms, Halt(never, None)))[1:] == [Ended(out_of_memory=True)]
 

@@ -8,7 +8,8 @@ import pytest
 
 import qneurons
 from qneurons.study import StudyError, ray_cluster
-from qneurons.study.ray_cluster import _slots, connected, look
+from qneurons.study.executor import Halt, Outcome, never
+from qneurons.study.ray_cluster import _slots, connected
 
 
 def test_without_ray_the_remedy_is_said(monkeypatch):
@@ -27,11 +28,17 @@ def test_an_address_where_nothing_answers_is_refused_at_once(scheme):
             pass
 
 
-@pytest.mark.parametrize("address", ["localhost:many", "127.0.0.1:99999999", "ray://127.0.0.1:x"])
+@pytest.mark.parametrize(
+    "address", ["local", "", "localhost:many", "127.0.0.1:99999999", "ray://127.0.0.1:x"]
+)
 def test_what_is_no_address_is_refused(address):
     pytest.importorskip("ray")
     with pytest.raises(StudyError, match=r"it is auto, host:port .* or ray://host:port"):
         connected(address).__enter__()
+
+
+def look(*options, **keywords):
+    return ray_cluster.look(*options, **({"halt": Halt(never, None)} | keywords))
 
 
 def test_slots_of_a_node():
@@ -78,6 +85,7 @@ def fake_ray(monkeypatch):
         return fake.answer
 
     fake.remote, fake.get = Remote, get
+    fake.cancel = lambda reference, force: fake.asked.update(cancelled=force)
     fake.wait = lambda references, timeout: ([], references) if fake.busy else (references, [])
     monkeypatch.setitem(sys.modules, "ray", fake)
     return fake
@@ -110,6 +118,7 @@ def test_where_a_node_has_a_gpu_packs_get_one_or_a_part(fake_ray):
         (("cuda", 1.0, 2.0), "a pack has one GPU or a part of it .* got 2 GPUs"),
         (("cpu", 1.5, None), r"whole CPUs .* got 0 GPUs and 1\.5 CPUs"),
         (("cpu", 0.0, None), "got 0 GPUs and 0 CPUs"),
+        (("cpu", 1e-5, None), r"of 0\.0001 at least; got 0 GPUs and 1e-05 CPUs"),
     ],
 )
 def test_what_no_node_can_do_is_refused(fake_ray, options, message):
@@ -126,11 +135,28 @@ def test_workers_without_the_package_or_with_another_are_refused(fake_ray):
         look("cpu", 1.0, None)
 
 
-def test_the_user_hears_why_nothing_happens(fake_ray):
-    said = []
+def test_an_error_of_a_worker_is_its_own(fake_ray):
+    fake_ray.answer = fake_ray.exceptions.RayError("a traceback")
+    fake_ray.answer.cause = StudyError("torch sees no CUDA device; use --device cpu")
+    with pytest.raises(StudyError, match=r"^torch sees no CUDA device"):
+        look("cpu", 1.0, None)
+
+
+def test_while_all_are_busy_the_user_hears_why_and_can_stop(fake_ray, monkeypatch):
+    said, now = [], [0.0]
     look("cpu", 1.0, None, say=said.append)
     assert said == []
     fake_ray.busy = True
-    look("cpu", 1.0, None, say=said.append)
+
+    def tick():
+        now[0] += 1.0
+        return now[0]
+
+    monkeypatch.setattr("time.monotonic", tick)
+    halt = Halt(never, 60.0)
+    offer, _ = look("cpu", 1.0, None, halt=halt, say=said.append)
+    assert offer is None
+    assert halt.outcome is Outcome.TIME_LIMIT
+    assert fake_ray.asked["cancelled"]
+    assert len(said) == 1
     assert "waiting until one has room" in said[0]
-    assert ray_cluster.BUSY_S < 60

@@ -125,7 +125,7 @@ def drama(nodes, environment, tmp_path_factory):
         others = [
             (small(4, 2), seen.folder / "narrow", {"pack_class": Narrow, "pack": 4}),
             (small(3, 3, learning_rate=1e5), seen.folder / "diverging", {}),
-            (small(8, 10**6), seen.folder / "limited", {"time_limit": 3.0, "checkpoint_s": 1e9}),
+            (small(8, 10**6), seen.folder / "limited", {"time_limit": 8.0, "checkpoint_s": 1e9}),
         ]
         driver, told = drive(study, *others)
         first, second = nodes.others
@@ -240,19 +240,23 @@ class FakePool:
     def hold(self, name, arrays):
         self.held.append((name, type(arrays["x_train"])))
 
-    def submit(self, number, name, task, terms, deadline):
-        self.submitted.append((name, task, deadline))
+    def submit(self, number, name, work):
+        self.submitted.append((name, *work))
         self.running[number] = iter(next(self.prepared))
 
     def listen(self, timeout_s):
-        return [
+        heard = [
             (number, told)
-            for number, stream in list(self.running.items())
+            for number, stream in self.running.items()
             if (told := next(stream, None)) is not None
         ]
+        for number, told in heard:
+            if isinstance(told, Ended):
+                del self.running[number]
+        return heard
 
     def cancel(self, numbers):
-        self.cancelled += numbers
+        self.cancelled += [number for number in numbers if number in self.running]
 
 
 def offer(*, slots=1, free=10**12):
@@ -263,7 +267,7 @@ def fake_tasks(count):
     tensors = dict.fromkeys(("x_train", "y_train", "x_test", "y_test"), torch.zeros(2))
     dataset = Dataset("digits", **tensors, fingerprint="f")
     state = {"weight": torch.ones(1, 3)}
-    return [Task(Job((run,), 2), dataset, state) for run in small(count).runs]
+    return [Task(Job((run,), 2), dataset, lambda: state) for run in small(count).runs]
 
 
 def trained(pool, tasks, halt=None):
@@ -278,7 +282,7 @@ def test_all_packs_are_submitted_at_once_and_the_data_only_once():
     told = list(trained(pool, tasks))
     assert told == [(task, Began({})) for task in tasks] + [(task, Ended()) for task in tasks]
     assert pool.held == [("digits", np.ndarray)]
-    assert [type(task.state["weight"]) for _, task, _ in pool.submitted] == [np.ndarray] * 3
+    assert [type(state["weight"]) for _, _, state, *_ in pool.submitted] == [np.ndarray] * 3
     assert pool.cancelled == []
 
 
@@ -304,6 +308,24 @@ def test_closed_early_it_leaves_nothing_running():
     telling = trained(pool, fake_tasks(2))
     next(telling)
     telling.close()
+    assert pool.cancelled == [0, 1]
+
+
+def test_an_error_of_who_listens_is_not_hidden_by_tasks_that_just_ended():
+    pool = FakePool([Trained(1, [], 1.0)], [Ended()], [])
+    telling = trained(pool, fake_tasks(3))
+    next(telling)
+    with pytest.raises(OSError, match="full"):
+        telling.throw(OSError("full"))
+    assert pool.cancelled == [0, 2]
+
+
+def test_an_error_of_a_task_is_raised_after_what_else_was_told():
+    pool = FakePool([Trained(1, [], 1.0)], [ValueError("shapes do not fit")])
+    telling = trained(pool, fake_tasks(2))
+    assert isinstance(next(telling)[1], Trained)
+    with pytest.raises(ValueError, match="shapes do not fit"):
+        next(telling)
     assert pool.cancelled == [0, 1]
 
 
@@ -358,5 +380,7 @@ def test_what_becomes_of_a_task():
     assert _hear(Failing(StopIteration())) == Ended(lost="a task was lost (StopIteration)")
     assert _hear(Failing(errors.OutOfMemoryError("m"))) == Ended(out_of_memory=True)
     cause = ValueError("shapes do not fit")
-    with pytest.raises(ValueError, match="shapes do not fit"):
-        _hear(Failing(errors.RayTaskError("f", "a traceback", cause)))
+    assert _hear(Failing(errors.RayTaskError("f", "a traceback", cause))) is cause
+    cause = RuntimeError("CUDA error: uncorrectable ECC error\nCompile with ...")
+    lost = "a worker failed (CUDA error: uncorrectable ECC error)"
+    assert _hear(Failing(errors.RayTaskError("f", "a traceback", cause))) == Ended(lost=lost)

@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from qneurons.cli.stopping import stop_requests
 from qneurons.cli.terminal import console
 from qneurons.study import StudyError
 from qneurons.study.data import unknown
-from qneurons.study.executor import Executor, Outcome
+from qneurons.study.executor import Executor, Halt, LocalExecutor, Outcome
 from qneurons.study.progress import Notice
 from qneurons.study.runner import run_study
 from qneurons.study.spec import Study
@@ -47,25 +47,38 @@ class Place:
                     raise StudyError(f"{option} goes with --executor ray alone; add that")
 
     @contextlib.contextmanager
-    def open(self, device: str | None) -> Iterator[tuple[Executor | None, torch.device]]:
+    def connected(self) -> Iterator[None]:
         if self.executor == "local":
-            yield None, chosen_device(device)
+            yield
             return
-        from qneurons.study.ray_executor import ray_executor
+        from qneurons.study.ray_cluster import connected
 
         with (
             # Ray prints pages from its logs when a node is lost: a line from the runner will do.
             Path(os.devnull).open("w") as nowhere,
             contextlib.redirect_stdout(nowhere),
-            ray_executor(
-                self.address or "auto",
-                device=device,
-                num_cpus=1.0 if self.cpus_per_pack is None else self.cpus_per_pack,
-                num_gpus=self.gpus_per_pack,
-                say=lambda text: typer.echo(text, err=True),
-            ) as executor,
+            connected(self.address or "auto"),
         ):
-            yield executor, executor.device
+            yield
+
+    def find(
+        self, device: str | None, halt: Halt, say: Callable[[str], None]
+    ) -> tuple[Executor, torch.device] | None:
+        """Once connected; None if halted before there was a worker."""
+        if self.executor == "local":
+            where = chosen_device(device)
+            return LocalExecutor(where), where
+        from qneurons.study.ray_executor import ray_executor
+
+        executor = ray_executor(
+            self.address or "auto",
+            halt=halt,
+            device=device,
+            num_cpus=1.0 if self.cpus_per_pack is None else self.cpus_per_pack,
+            num_gpus=self.gpus_per_pack,
+            say=say,
+        )
+        return None if executor is None else (executor, executor.device)
 
 
 HERE = Place()
@@ -88,19 +101,24 @@ def train_here(
     A first Ctrl-C or SIGTERM saves and stops. A second stops at once, at the cost of what was
     trained since the last time it was saved; on a cluster the first does.
     """
-    far, start = place.executor != "local", time.monotonic()
+    is_remote, start = place.executor != "local", time.monotonic()
     screen = console(stderr=True)
     try:
         with (
-            # First: Ray takes SIGTERM for itself when it is imported.
-            place.open(device) as (executor, where),
+            place.connected(),  # first: Ray takes SIGTERM for itself
             display(screen) as on_event,
             stop_requests(
-                lambda text: on_event(Notice("cancelling the tasks" if far else text))
+                lambda text: on_event(Notice("cancelling the tasks" if is_remote else text))
             ) as should_stop,
         ):
+            halt = Halt(should_stop, time_limit)
+            found = place.find(device, halt, lambda text: on_event(Notice(text)))
+            if found is None:
+                typer.echo(f"{halt.outcome} before there was a worker", err=True)
+                raise typer.Exit(EXIT_CODES[halt.outcome or Outcome.INTERRUPTED])
+            executor, where = found
             kind = chosen_precision(precision, where)
-            if far and time_limit is not None:  # it took its time to find a worker
+            if is_remote and time_limit is not None:  # it took its time to find a worker
                 time_limit = max(0.0, time_limit - (time.monotonic() - start))
             outcome = run_study(
                 study,
@@ -118,11 +136,11 @@ def train_here(
                 should_stop=should_stop,
             )
     except KeyboardInterrupt:
-        typer.echo(f"stopped at once; {folder} has everything that was saved before", err=True)
+        typer.echo("stopped at once; everything that was saved before is kept", err=True)
         raise typer.Exit(EXIT_CODES[Outcome.INTERRUPTED]) from None
     if outcome is not Outcome.FINISHED:
         # A cluster may have been cut off while it trained.
-        kept = "everything that was saved is" if far else "everything is saved"
+        kept = "everything that was saved is" if is_remote else "everything is saved"
         typer.echo(f"{outcome}: {kept} in {folder}; the same command goes on", err=True)
         raise typer.Exit(EXIT_CODES[outcome])
 

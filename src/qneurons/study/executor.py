@@ -75,7 +75,7 @@ class Task:
 
     job: Job
     dataset: Dataset
-    state: dict[str, Tensor] | None
+    load_state: Callable[[], dict[str, Tensor] | None]  # when it begins: many may wait
     expected_s: float | None = None  # that an epoch will take
 
 
@@ -182,7 +182,7 @@ def train(task: Task, terms: Terms, halt: Halt) -> Iterator[Trained | Saving]:
         )
 
     runs, expected_s = task.job.runs, task.expected_s
-    pack = build(runs, task.state, task.job.epoch)
+    pack = build(runs, task.load_state(), task.job.epoch)
     diverged: set[str] = set()
     unsaved: list[Epoch] = []
     saved_at, saving_s = time.monotonic(), 0.0

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import math
 import socket
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +14,13 @@ import torch
 import qneurons as qn
 from qneurons.provenance import versions
 from qneurons.study import StudyError
+from qneurons.study.executor import Halt
 from qneurons.study.planning import free_bytes
 
 CONNECT_S = 5.0
+POLL_S = 0.5
 BUSY_S = 15.0  # after which the user is told why nothing happens
+LEAST = 1e-4  # of a CPU or a GPU, to Ray
 CLIENT = "ray://"
 CLIENT_PORT = 10001
 
@@ -55,12 +59,14 @@ def connected(address: str) -> Iterator[None]:
 
 def _refuse_silence(address: str) -> None:
     """Ray itself tries for many minutes."""
+    if address == "auto":
+        return
     host, _, port = address.removeprefix(CLIENT).partition("/")[0].rpartition(":")
     if not host and address.startswith(CLIENT):
         host, port = port, str(CLIENT_PORT)
-    if not host:  # auto
-        return
     try:
+        if not host:  # "local" would start a cluster of its own
+            raise ValueError("that is no address")
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
     except (OSError, ValueError) as error:
         raise StudyError(
@@ -74,9 +80,13 @@ def look(
     num_cpus: float,
     num_gpus: float | None,
     *,
+    halt: Halt,
     say: Callable[[str], None] = lambda text: None,
-) -> tuple[Offer, dict[str, float]]:
-    """Asks a worker of the cluster what it is; with the resources to be asked for a pack."""
+) -> tuple[Offer | None, dict[str, float]]:
+    """Asks a worker of the cluster what it is; with the resources to be asked for a pack.
+
+    Where all are busy it waits for one; there is no offer if it is halted before.
+    """
     import ray
 
     nodes = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
@@ -87,10 +97,12 @@ def look(
         num_gpus = 1.0 if kind == "cuda" else 0.0
     if (kind == "cuda") != (num_gpus > 0):
         raise StudyError(f"--gpus-per-pack {num_gpus:g} does not go with --device {kind}")
-    if not num_cpus + num_gpus or num_gpus > 1 or (num_cpus > 1 and num_cpus % 1):
+    shares = [number for number in (num_cpus, num_gpus) if number]
+    if min(shares, default=0) < LEAST or num_gpus > 1 or (num_cpus > 1 and num_cpus % 1):
         raise StudyError(
             "a pack has one GPU or a part of it (--gpus-per-pack 0.5), and whole CPUs or a part of "
-            f"one (--cpus-per-pack 2); got {num_gpus:g} GPUs and {num_cpus:g} CPUs"
+            f"one (--cpus-per-pack 2), of {LEAST} at least; got {num_gpus:g} GPUs and "
+            f"{num_cpus:g} CPUs"
         )
     needs = {"num_cpus": num_cpus, "num_gpus": num_gpus}
     slots = {id: _slots(offers, num_cpus, num_gpus) for id, offers in nodes.items()}
@@ -105,11 +117,19 @@ def look(
             "--gpus-per-pack, or start such a node"
         )
     asked = ray.remote(_worker).options(**needs, max_retries=3).remote(kind)
-    if not ray.wait([asked], timeout=BUSY_S)[0]:
-        say("the nodes are busy: waiting until one has room for a pack")
+    start, told = time.monotonic(), False
+    while not ray.wait([asked], timeout=POLL_S)[0]:
+        if halt():
+            ray.cancel(asked, force=True)
+            return None, needs
+        if not told and time.monotonic() - start > BUSY_S:
+            told = True
+            say("the nodes are busy: waiting until one has room for a pack")
     try:
         node, found, free = ray.get(asked)
     except ray.exceptions.RayError as error:
+        if isinstance(cause := getattr(error, "cause", None), StudyError):
+            raise cause from None
         if "No module named" not in str(error):
             raise
         raise StudyError(
@@ -144,6 +164,9 @@ def _worker(kind: str) -> tuple[str, dict[str, str], int | None]:
     import ray
 
     if kind == "cuda" and not torch.cuda.is_available():
-        raise StudyError("torch sees no CUDA device in a worker to which Ray gave one")
+        raise StudyError(
+            "torch sees no CUDA device in a worker to which Ray gave one; use --device cpu, or "
+            "install a torch with CUDA on the nodes"
+        )
     node: Any = ray.get_runtime_context().get_node_id()
     return node, versions(), free_bytes(torch.device(kind))

@@ -1,6 +1,5 @@
 """Trains packs on a Ray cluster: one task a pack, of which everything is told to this process."""
 
-import contextlib
 import dataclasses
 import itertools
 import math
@@ -26,8 +25,8 @@ from qneurons.study.executor import (
     never,
     work,
 )
-from qneurons.study.planning import fitting_pack
-from qneurons.study.ray_cluster import CLIENT, Offer, connected, look
+from qneurons.study.planning import Job, fitting_pack
+from qneurons.study.ray_cluster import CLIENT, Offer, look
 from qneurons.study.runs import Run
 
 POLL_S = 0.25
@@ -35,36 +34,35 @@ PACKS_A_SLOT = 3  # so that slots that are faster, or new, find some that wait
 MARGIN_S = 5.0  # before the time limit the workers stop, so that what they have arrives in time
 
 
-@contextlib.contextmanager
 def ray_executor(
     address: str = "auto",
     *,
+    halt: Halt,
     device: str | None = None,
     num_cpus: float = 1.0,
     num_gpus: float | None = None,
     say: Callable[[str], None] = lambda text: None,
-) -> Iterator["RayExecutor"]:
-    """Connects to a cluster; at the end, nothing of this process is left there.
+) -> "RayExecutor | None":
+    """Finds workers on the cluster to which this process is connected; None if halted before.
 
     Args:
-        address: ``"auto"``, host:port or ray://host:port of the head node.
+        address: as it was given to :func:`~qneurons.study.ray_cluster.connected`.
+        halt: says until when to wait for a worker.
         device: ``"cuda"`` or ``"cpu"``; without it cuda where a node has a GPU.
         num_cpus: for a pack, which has as many threads.
         num_gpus: for a pack, or a part of one; without it 1 on cuda.
         say: hears why nothing happens.
     """
-    with connected(address):
-        offer, needs = look(device, num_cpus, num_gpus, say=say)
-        pool: Any = _Pool(needs)
-        if address.startswith(CLIENT):
-            pool = _Afar(needs)
-        yield RayExecutor(offer, pool)
+    offer, needs = look(device, num_cpus, num_gpus, halt=halt, say=say)
+    if offer is None:
+        return None
+    return RayExecutor(offer, _Afar(needs) if address.startswith(CLIENT) else _Pool(needs))
 
 
 class RayExecutor:
     """Gives all packs to Ray, which queues them and starts each where there is room."""
 
-    def __init__(self, offer: Offer, pool: "_Pool") -> None:
+    def __init__(self, offer: Offer, pool: "_Pool | _Afar") -> None:
         self.device, self._offer, self._pool = offer.device, offer, pool
         self._held: set[str] = set()
 
@@ -88,6 +86,8 @@ class RayExecutor:
                 if not flights:
                     return
                 for number, told in self._pool.listen(POLL_S):
+                    if isinstance(told, Exception):
+                        raise told
                     task = flights[number]
                     if isinstance(told, Began):
                         begun.add(number)
@@ -114,8 +114,8 @@ class RayExecutor:
             self._held.add(name)
         # Monotonic clocks do not compare between machines.
         deadline = None if math.isinf(left_s) else time.time() + left_s
-        bare = dataclasses.replace(task, dataset=name, state=_arrays(task.state))  # type: ignore[arg-type]
-        self._pool.submit(number, name, bare, terms, deadline)
+        state = _arrays(task.load_state())
+        self._pool.submit(number, name, (task.job, state, task.expected_s, terms, deadline))
 
 
 class _Pool:
@@ -137,15 +137,14 @@ class _Pool:
 
         self._data[name] = ray.put(arrays)
 
-    def submit(
-        self, number: int, name: str, task: Task, terms: Terms, deadline: float | None
-    ) -> None:
-        self._streams[number] = self._train.remote(
-            self._data[name], task, terms, deadline, self._threads
-        )
+    def submit(self, number: int, name: str, work: "Work") -> None:
+        self._streams[number] = self._train.remote(self._data[name], *work, self._threads)
 
-    def listen(self, timeout_s: float) -> list[tuple[int, Told]]:
-        """The next that each of the tasks tells, of those that have something to tell."""
+    def listen(self, timeout_s: float) -> list[tuple[int, Told | Exception]]:
+        """The next that each of the tasks tells, of those that have something to tell.
+
+        Errors come last, so that what else was told is not lost with them.
+        """
         import ray
 
         numbers = {stream: number for number, stream in self._streams.items()}
@@ -154,24 +153,29 @@ class _Pool:
         heard = [(numbers[stream], _hear(stream)) for stream in ready]
         for number, told in heard:
             if isinstance(told, Ended):
-                del self._streams[number]
-        return heard
+                stream = self._streams.pop(number)
+                if told.lost:  # of a task that was only lost sight of, another takes the place
+                    ray.cancel(stream, force=True)
+        return sorted(heard, key=lambda each: isinstance(each[1], Exception))
 
     def cancel(self, numbers: Iterable[int]) -> None:
         import ray
 
         for number in numbers:
-            # By force: a step may take long to hear of it.
-            ray.cancel(self._streams.pop(number), force=True)
+            if number in self._streams:  # else it ended, and that was not heard to the end
+                # By force: a step may take long to hear of it.
+                ray.cancel(self._streams.pop(number), force=True)
 
 
-def _hear(stream: Any) -> Told:
+def _hear(stream: Any) -> Told | Exception:
     import ray
 
     try:
         return ray.get(next(stream))
     except ray.exceptions.RayTaskError as error:
-        raise error.cause from error
+        if "CUDA error" in str(error.cause):  # a bad device; another node may have a better one
+            return Ended(lost=f"a worker failed ({str(error.cause).splitlines()[0]})")
+        return error.cause
     except ray.exceptions.OutOfMemoryError:  # the node's, whose monitor ended the worker
         return Ended(out_of_memory=True)
     except (ray.exceptions.RayError, StopIteration) as error:
@@ -191,28 +195,44 @@ class _Afar:
         actor = ray.remote(_Pool).options(num_cpus=0, scheduling_strategy=here)
         self._pool = actor.remote(needs)
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def hold(self, name: str, arrays: dict[str, Any]) -> None:
+        self._call(self._pool.hold, name, arrays)
+
+    def submit(self, number: int, name: str, work: "Work") -> None:
+        self._call(self._pool.submit, number, name, work)
+
+    def listen(self, timeout_s: float) -> list[tuple[int, Told | Exception]]:
+        return self._call(self._pool.listen, timeout_s)
+
+    def cancel(self, numbers: Iterable[int]) -> None:
+        self._call(self._pool.cancel, list(numbers))
+
+    def _call(self, method: Any, *arguments: Any) -> Any:
         import ray
 
-        def call(*arguments: Any) -> Any:
-            try:
-                return ray.get(getattr(self._pool, name).remote(*arguments))
-            except ray.exceptions.RayTaskError as error:
-                raise error.cause from error
-            except (ray.exceptions.RayError, ConnectionError) as error:
-                raise StudyError(
-                    f"the connection to the cluster was lost ({type(error).__name__}); everything "
-                    "saved is kept, the same command goes on"
-                ) from error
-
-        return call
+        try:
+            return ray.get(method.remote(*arguments))
+        except (ray.exceptions.RayError, ConnectionError) as error:
+            raise StudyError(
+                f"the connection to the cluster was lost ({type(error).__name__}); everything "
+                "saved is kept, the same command goes on"
+            ) from error
 
 
 # --- in a worker ----------------------------------------------------------------------------------
 
 
+Work = tuple[Job, Any, float | None, Terms, float | None]  # as below, job to deadline
+
+
 def _train(
-    data: dict[str, Any], task: Task, terms: Terms, deadline: float | None, threads: int
+    data: dict[str, Any],
+    job: Job,
+    state: dict[str, Any] | None,
+    expected_s: float | None,
+    terms: Terms,
+    deadline: float | None,
+    threads: int,
 ) -> Iterator[Told]:
     """Trains a pack; what is told carries arrays, which Ray hands over without copying."""
     # Ray sets OMP_NUM_THREADS, which comes too late for a process that had other tasks before.
@@ -220,8 +240,8 @@ def _train(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # shared memory cannot be written, nor is it
         arrays = {name: torch.from_numpy(data[name]) for name in ARRAYS}
-    dataset = Dataset(name=task.job.runs[0].dataset, fingerprint=data["fingerprint"], **arrays)
-    task = dataclasses.replace(task, dataset=dataset, state=_tensors(task.state))
+    dataset = Dataset(name=job.runs[0].dataset, fingerprint=data["fingerprint"], **arrays)
+    task = Task(job, dataset, lambda: _tensors(state), expected_s)
     halt = Halt(never, None if deadline is None else deadline - time.time())
     for told in work(task, terms, halt):
         if isinstance(told, Saving):

@@ -5,6 +5,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -195,13 +196,8 @@ class _Session:
             self.waiting = False
             self.tell(mine, job.epoch)
             job = Job(mine, job.epoch)
-            try:
-                state = self.state(job)
-            except BaseException:  # a checkpoint that was changed, say
-                claim.release()
-                raise
             dataset = self.datasets[mine[0].dataset]
-            task = Task(job, dataset, state, self.tally.expected_s(mine))
+            task = Task(job, dataset, partial(self.state, job), self.tally.expected_s(mine))
             self.flights[task] = _Flight(claim)
             return task
         return None
