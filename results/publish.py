@@ -74,7 +74,9 @@ def main():
     parser.add_argument("--naive", type=Path, help="rows of naive_loop.py; else the last")
     options = parser.parse_args()
     study = load_study("paper")
-    frame, begun = split_cells(Store.open(options.store, readonly=True).frame(), study)
+    store = Store.open(options.store, readonly=True)
+    progress, diverged = store.progress(), store.diverged()
+    frame, begun = split_cells(store.frame(), study)
     frame.write_parquet(PAPER / "rows.parquet")
     pack_store(options.store, PAPER / "store.tar.xz")
     if options.naive:
@@ -93,6 +95,11 @@ def main():
     figures[ROOT / "docs" / "naive-and-packed.png"] = draw_naive(frame, naive)
     for path, figure in figures.items():
         write_file(path, figure_files(figure, "figure")["figure.png"])
+    num_seeds, num_settings = (
+        len({getattr(run, name) for run in study.runs}) for name in ("seed", "setting")
+    )
+    left = sum(0 < epoch < study.epochs for run, epoch in progress.items() if run not in diverged)
+    again = f" (the {left} runs in progress begin again: their weights are not in it)" * bool(left)
     said = conclusion(evidence, verdicts, question, last, study)
     curves = "\n\n".join(
         f"![{p.stem}](results/paper/{p.name})" for p in sorted(PAPER.glob("curves-*.png"))
@@ -104,12 +111,14 @@ def main():
         "([the study](docs/study.md)). This page is written by `python results/publish.py`; every "
         "number is computed. All tables, figures and rows: [report](results/paper/report.md), "
         "[page](results/paper/report.html), [rows](results/paper/rows.parquet). To go on with the "
-        "rest: `tar xf results/paper/store.tar.xz` and `qneurons study run paper --store store`.",
+        "rest: `tar xf results/paper/store.tar.xz` and `qneurons study run paper --store store`"
+        f"{again}.",
         " ".join(said),
         "![gain over base of every setting](results/paper/gains.png)",
-        "Gain in test accuracy over f after the last epoch: mean over ten seeds and 95 % interval.",
+        f"Gain in test accuracy over f after the last epoch: mean over {num_seeds} seeds and 95 % "
+        "interval.",
         "Trained so far, whole cells only (a cell is a network, an activation, with or without "
-        "dropout, seven settings, ten seeds, 100 epochs):",
+        f"dropout, {num_settings} settings, {num_seeds} seeds, {study.epochs} epochs):",
         coverage(evidence, study),
         to_markdown(gains_table(evidence)),
         in_progress(begun),

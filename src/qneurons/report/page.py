@@ -225,7 +225,7 @@ def origin(frame: pl.DataFrame) -> list[tuple[str, list[str]]]:
             values = [(str(value), count) for value, count in runs.iter_rows()]
             alone = len(values) == 1
             facts.append((name, [v if alone else f"{v} ({count} runs)" for v, count in values]))
-    made = ", ".join(f"{name} {version}" for name, version in versions().items() if version)
+    made = ", ".join(f"{k} {v}" for k, v in versions().items() if k != "triton")  # not used here
     return [*facts, ("report made with", [made])]
 
 
