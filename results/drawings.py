@@ -10,6 +10,12 @@ from qneurons.report.statistics import CELL, setting_order
 from qneurons.report.verdicts import CURVED
 
 
+METRICS = {
+    "test_accuracy": (100, {"ylim": (97.0, 98.9)}),
+    "train_loss": (1, {"yscale": "log", "ylim": (1e-5, 0.5)}),
+}
+
+
 def draw_naive(frame, naive):
     """Learning curves of packed and ordinary runs over each other."""
     cells = sorted(naive.select(CELL).unique().rows())
@@ -38,12 +44,6 @@ def draw_naive(frame, naive):
         for ax in grid[-1]:
             ax.set_xlabel("epoch")
     return figure
-
-
-METRICS = {
-    "test_accuracy": (100, {"ylim": (97.0, 98.9)}),
-    "train_loss": (1, {"yscale": "log", "ylim": (1e-5, 0.5)}),
-}
 
 
 def draw_gains(evidence):

@@ -17,6 +17,7 @@ from qneurons.report.verdicts import ANSWERS, CURVED
 from qneurons.study.data import DATASETS
 
 DAY = 86400
+WORDS = ("hold", "do not hold", "are not decided yet")  # as ANSWERS, of several
 
 
 def split_cells(frame, study):
@@ -265,10 +266,10 @@ def conclusion(evidence, verdicts, question, last, study):
     )
     return (
         f"{len(evidence.cells)} of the paper's {len({run.cell for run in study.runs})} cells are "
-        f"trained; with tanh, ELU and softplus a q-activation ends with a significantly better test "
-        f"accuracy than f in {outcomes['better']} and a worse one in {outcomes['worse']} of "
-        f"{outcomes.total()} comparisons, and the best of {len(gains)} settings on average, {best}, "
-        f"gains {interval(gains[best], form='+.2f')} points, while its test loss is "
+        f"trained; with tanh, ELU and softplus a q-activation ends with a significantly better "
+        f"test accuracy than f in {outcomes['better']} and a worse one in {outcomes['worse']} of "
+        f"{outcomes.total()} comparisons, and the best of {len(gains)} settings on average, "
+        f"{best}, gains {interval(gains[best], form='+.2f')} points, while its test loss is "
         f"{'higher' if loss.mean > 0 else 'lower'} than f's by {1000 * abs(loss.mean):.1f} "
         f"thousandths.",
         f"The noise or the limit f'(x)x? On average over these cells a gain comes from: "
@@ -276,9 +277,6 @@ def conclusion(evidence, verdicts, question, last, study):
         f"limit ({interval(small)} points).",
         f"Of {len(verdicts)} claims of the paper {counts}.",
     )
-
-
-WORDS = ("hold", "do not hold", "are not decided yet")
 
 
 def coverage(evidence, study):
