@@ -9,7 +9,6 @@ from qneurons.report.figures import setting_styles
 from qneurons.report.statistics import CELL, setting_order
 from qneurons.report.verdicts import CURVED
 
-
 METRICS = {
     "test_accuracy": (100, {"ylim": (97.0, 98.9)}),
     "train_loss": (1, {"yscale": "log", "ylim": (1e-5, 0.5)}),
