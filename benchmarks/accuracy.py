@@ -10,6 +10,7 @@ import platform
 from pathlib import Path
 
 import torch
+from pages import write_between
 
 import qneurons as qn
 from qneurons.noise import draw_delta
@@ -70,10 +71,7 @@ def main():
         + "\n"
     )
     (ROOT / "benchmarks" / "results" / "accuracy.md").write_text(text)
-    page = ROOT / "docs" / "accuracy.md"
-    begin, end = "<!-- table -->\n", "<!-- /table -->"
-    before, _, rest = page.read_text().partition(begin)
-    page.write_text(before + begin + text + end + rest.partition(end)[2])
+    write_between(ROOT / "docs" / "accuracy.md", "table", text)
     print(text)
 
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import torch
+from pages import write_between
 
 from qneurons import bench
 from qneurons.provenance import provenance
@@ -71,10 +72,7 @@ def main():
     store.path.with_suffix(".md").write_text(text)
     print("\n" + text)
     if options.readme:
-        readme = ROOT / "README.md"
-        begin, end = "<!-- benchmark -->\n", "<!-- /benchmark -->"
-        before, _, rest = readme.read_text().partition(begin)
-        readme.write_text(before + begin + text + end + rest.partition(end)[2])
+        write_between(ROOT / "README.md", "benchmark", text)
 
 
 if __name__ == "__main__":

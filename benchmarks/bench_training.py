@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from pages import write_between
 
 from qneurons import bench
 from qneurons.activations import resolve
@@ -119,9 +120,7 @@ def write_docs():
             cells = [network, precision, times[0], times[2], times[1], row["runs"], where]
             lines.append(f"| {' | '.join(cells)} |")
     page = RESULTS.parent.parent / "docs" / "study.md"
-    begin, end = "<!-- training -->\n", "<!-- /training -->"
-    before, _, rest = page.read_text().partition(begin)
-    page.write_text(before + begin + "\n".join(lines) + "\n" + end + rest.partition(end)[2])
+    write_between(page, "training", "\n".join(lines))
 
 
 def main():

@@ -26,6 +26,7 @@ from fault_campaign import damage, disks, kills
 from fault_campaign.processes import Command, kill_the_living, start, undisturbed
 from fault_campaign.trials import Bench, Fault
 from fault_campaign.verdict import Results, results
+from pages import write_between
 
 from qneurons.provenance import provenance
 from qneurons.study.store import Store
@@ -114,10 +115,7 @@ def tables(killing: list[kills.Killing], faults: list[Fault], origin: dict) -> s
 
 def write_docs(text: str, killing, faults, origin) -> None:
     """The tables, and what they were made from."""
-    page = ROOT / "docs" / "reliability.md"
-    begin, end = "<!-- faults -->\n", "<!-- /faults -->"
-    before, _, rest = page.read_text().partition(begin)
-    page.write_text(before + begin + text + end + rest.partition(end)[2])
+    write_between(ROOT / "docs" / "reliability.md", "faults", text)
     raw = {
         "origin": origin,
         "kills": [dataclasses.asdict(each) for each in killing],

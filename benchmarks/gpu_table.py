@@ -8,6 +8,8 @@ reads results/activation-cuda.csv, and writes activation-cuda.md beside it and t
 import csv
 from pathlib import Path
 
+from pages import write_between
+
 from qneurons.bench import BOTH, FORWARD, STEP
 
 ROOT = Path(__file__).parent.parent
@@ -55,10 +57,7 @@ def main():
         f"(batch 64, compiled, one CUDA graph), q-ELU against ELU: {', '.join(steps)}.\n"
     )
     (RESULTS / "activation-cuda.md").write_text(text)
-    readme = ROOT / "README.md"
-    begin, end = "<!-- gpu -->\n", "<!-- /gpu -->"
-    before, _, rest = readme.read_text().partition(begin)
-    readme.write_text(before + begin + text + end + rest.partition(end)[2])
+    write_between(ROOT / "README.md", "gpu", text)
     print(text)
 
 

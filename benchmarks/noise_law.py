@@ -13,6 +13,7 @@ import platform
 from pathlib import Path
 
 import torch
+from pages import write_between
 
 import qneurons
 from qneurons.noise import box_muller
@@ -82,10 +83,7 @@ def main():
     )
     print(text)
     (ROOT / "benchmarks" / "results" / "noise-law.md").write_text(text)
-    page = ROOT / "docs" / "noise.md"
-    begin, end = "<!-- table -->\n", "<!-- /table -->"
-    before, _, rest = page.read_text().partition(begin)
-    page.write_text(before + begin + text + end + rest.partition(end)[2])
+    write_between(ROOT / "docs" / "noise.md", "table", text)
 
 
 if __name__ == "__main__":

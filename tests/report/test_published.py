@@ -14,8 +14,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def findings(monkeypatch):
-    monkeypatch.syspath_prepend(ROOT / "results")
-    import findings
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    from publishing import findings
 
     return findings
 

@@ -1,10 +1,10 @@
 """Publishes a store of the paper's study: results/paper, RESULTS.md, and a few lines of the README.
 
-    python results/publish.py STORE [--naive naive.csv]
+    python benchmarks/publish.py STORE [--naive naive.csv]
 
-Every number is computed: from the store, from what benchmarks/naive_loop.py found, and from
-benchmarks/results/training-cuda.csv (benchmarks/bench_training.py). Cells that are not whole, with
-all settings and seeds to the last epoch, are left out.
+Every number is computed: from the store, from what naive_loop.py found, and from
+results/training-cuda.csv (bench_training.py). Cells that are not whole, with all settings and seeds
+to the last epoch, are left out.
 """
 
 import argparse
@@ -13,8 +13,9 @@ import textwrap
 from pathlib import Path
 
 import polars as pl
-from drawings import draw_gains, draw_naive
-from findings import (
+from pages import write_between
+from publishing.drawings import draw_gains, draw_naive
+from publishing.findings import (
     claims_table,
     conclusion,
     coverage,
@@ -37,13 +38,6 @@ from qneurons.study.store import Store
 
 ROOT = Path(__file__).parents[1]
 PAPER = ROOT / "results" / "paper"
-
-
-def replace_between(path, mark, text):
-    begin, end = f"<!-- {mark} -->\n", f"<!-- /{mark} -->"
-    before, found, rest = path.read_text().partition(begin)
-    assert found, f"{path} has no {begin.strip()}"
-    path.write_text(before + begin + text.strip() + "\n" + end + rest.partition(end)[2])
 
 
 def pack_store(folder, path):
@@ -108,8 +102,8 @@ def main():
     page = [
         "# Results",
         "The paper's experiment on the real data, by its own protocol "
-        "([the study](docs/study.md)). This page is written by `python results/publish.py`; every "
-        "number is computed. All tables, figures and rows: [report](results/paper/report.md), "
+        "([the study](docs/study.md)). This page is written by `python benchmarks/publish.py`; "
+        "every number is computed. Tables, figures and rows: [report](results/paper/report.md), "
         "[page](results/paper/report.html), [rows](results/paper/rows.parquet). To go on with the "
         "rest: `tar xf results/paper/store.tar.xz` and `qneurons study run paper --store store`"
         f"{again}.",
@@ -136,7 +130,7 @@ def main():
     (ROOT / "RESULTS.md").write_text("\n\n".join(filter(None, page)) + "\n")
     lines = textwrap.fill(" ".join(said), 100)
     figure = "![gain over f of every setting](results/paper/gains.png)"
-    replace_between(ROOT / "README.md", "results", f"{figure}\n\n{lines}")
+    write_between(ROOT / "README.md", "results", f"{figure}\n\n{lines}")
 
 
 if __name__ == "__main__":

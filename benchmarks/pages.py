@@ -1,0 +1,11 @@
+"""Puts what was measured into a page, between two marks."""
+
+
+def write_between(page, mark, text):
+    """Replaces what stands between <!-- mark --> and <!-- /mark -->."""
+    begin, end = f"<!-- {mark} -->\n", f"<!-- /{mark} -->"
+    before, found, rest = page.read_text().partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not (found and found_end):
+        raise ValueError(f"{page} has no place for this: {begin.strip()} and {end}")
+    page.write_text(before + begin + text.strip("\n") + "\n" + end + after)
