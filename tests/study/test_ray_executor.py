@@ -260,7 +260,7 @@ class FakePool:
 
 
 def offer(*, slots=1, free=10**12):
-    return Offer(CPU, slots, free, {})
+    return Offer(CPU, slots, free)
 
 
 def fake_tasks(count):

@@ -4,7 +4,6 @@ import contextlib
 import os
 import shlex
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +100,7 @@ def train_here(
     A first Ctrl-C or SIGTERM saves and stops. A second stops at once, at the cost of what was
     trained since the last time it was saved; on a cluster the first does.
     """
-    is_remote, start = place.executor != "local", time.monotonic()
+    is_remote = place.executor != "local"
     screen = console(stderr=True)
     try:
         with (
@@ -114,12 +113,11 @@ def train_here(
             halt = Halt(should_stop, time_limit)
             found = place.find(device, halt, lambda text: on_event(Notice(text)))
             if found is None:
+                assert halt.outcome is not None
                 typer.echo(f"{halt.outcome} before there was a worker", err=True)
-                raise typer.Exit(EXIT_CODES[halt.outcome or Outcome.INTERRUPTED])
+                raise typer.Exit(EXIT_CODES[halt.outcome])
             executor, where = found
             kind = chosen_precision(precision, where)
-            if is_remote and time_limit is not None:  # it took its time to find a worker
-                time_limit = max(0.0, time_limit - (time.monotonic() - start))
             outcome = run_study(
                 study,
                 Store.open(folder, create=True),
@@ -128,7 +126,7 @@ def train_here(
                 precision=kind,
                 data_dir=data_dir,
                 pack=pack,
-                time_limit=time_limit,
+                time_limit=None if time_limit is None else halt.left_s,  # a worker took its time
                 command=shlex.join(["qneurons", *sys.argv[1:]]),
                 keep_state=keep_state,
                 download_bar=screen.is_terminal,

@@ -32,7 +32,6 @@ class Offer:
     device: torch.device
     slots: int
     free_bytes: int | None  # for one pack
-    versions: dict[str, str]
 
 
 @contextlib.contextmanager
@@ -89,6 +88,44 @@ def look(
     """
     import ray
 
+    kind, needs, slots = _resources(device, num_cpus, num_gpus)
+    asked = ray.remote(_worker).options(**needs, max_retries=3).remote(kind)
+    start, told = time.monotonic(), False
+    while not ray.wait([asked], timeout=POLL_S)[0]:
+        if halt():
+            ray.cancel(asked, force=True)
+            return None, needs
+        if not told and time.monotonic() - start > BUSY_S:
+            told = True
+            say("the nodes are busy: waiting until one has room for a pack")
+    try:
+        node, found, free = ray.get(asked)
+    except ray.exceptions.RayError as error:
+        if isinstance(cause := getattr(error, "cause", None), StudyError):
+            raise cause from None
+        if "No module named" not in str(error):
+            raise
+        raise StudyError(
+            "the workers of the cluster cannot import qneurons or what it needs: install "
+            f"qneurons {qn.__version__} on every node, in the environment in which Ray runs"
+        ) from error
+    if found["qneurons"] != qn.__version__:
+        raise StudyError(
+            f"the workers of the cluster have qneurons {found['qneurons']}, here it is "
+            f"{qn.__version__}; install the same one everywhere"
+        )
+    if free is not None:
+        share = needs["num_gpus"] if kind == "cuda" else 1 / max(1, slots.get(node, 1))
+        free = int(share * free)
+    return Offer(torch.device(kind), sum(slots.values()), free), needs
+
+
+def _resources(
+    device: str | None, num_cpus: float, num_gpus: float | None
+) -> tuple[str, dict[str, float], dict[str, int]]:
+    """The kind of device, what a pack is to have of Ray, and how many packs each node can take."""
+    import ray
+
     nodes = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
     kind = device or ("cuda" if any(offers.get("GPU") for offers in nodes.values()) else "cpu")
     if kind not in ("cuda", "cpu"):
@@ -116,35 +153,7 @@ def look(
             f"(the most that one has: {most}); use another --device, --cpus-per-pack or "
             "--gpus-per-pack, or start such a node"
         )
-    asked = ray.remote(_worker).options(**needs, max_retries=3).remote(kind)
-    start, told = time.monotonic(), False
-    while not ray.wait([asked], timeout=POLL_S)[0]:
-        if halt():
-            ray.cancel(asked, force=True)
-            return None, needs
-        if not told and time.monotonic() - start > BUSY_S:
-            told = True
-            say("the nodes are busy: waiting until one has room for a pack")
-    try:
-        node, found, free = ray.get(asked)
-    except ray.exceptions.RayError as error:
-        if isinstance(cause := getattr(error, "cause", None), StudyError):
-            raise cause from None
-        if "No module named" not in str(error):
-            raise
-        raise StudyError(
-            "the workers of the cluster cannot import qneurons or what it needs: install "
-            f"qneurons {qn.__version__} on every node, in the environment in which Ray runs"
-        ) from error
-    if found["qneurons"] != qn.__version__:
-        raise StudyError(
-            f"the workers of the cluster have qneurons {found['qneurons']}, here it is "
-            f"{qn.__version__}; install the same one everywhere"
-        )
-    if free is not None:
-        share = min(1.0, num_gpus) if kind == "cuda" else 1 / max(1, slots.get(node, 1))
-        free = int(share * free)
-    return Offer(torch.device(kind), sum(slots.values()), free, found), needs
+    return kind, needs, slots
 
 
 def _slots(offers: dict[str, float], num_cpus: float, num_gpus: float) -> int:
