@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from fault_campaign.processes import finish, start
+from fault_campaign.processes import Process, finish, start
 from fault_campaign.trials import Bench, Fault
 
 DISK_BYTES = 32 * 2**20
@@ -83,13 +83,7 @@ def readonly_folder(bench: Bench, folder: Path, trials: int) -> Fault:
         shutil.copytree(bench.half, store)
         permit(store, False)
         process = finish(bench.command, store, first=obey_permissions)
-        bench.try_out(
-            fault,
-            store,
-            process,
-            remedy=RIGHTS,
-            mend=lambda error, store=store: permit(store, True),
-        )
+        allow_again(bench, fault, store, process)
     return fault
 
 
@@ -105,14 +99,12 @@ def becoming_readonly(bench: Bench, folder: Path, trials: int, draw: random.Rand
             process.listen(60.0)
         permit(store, False)
         process.wait()
-        bench.try_out(
-            fault,
-            store,
-            process,
-            remedy=RIGHTS,
-            mend=lambda error, store=store: permit(store, True),
-        )
+        allow_again(bench, fault, store, process)
     return fault
+
+
+def allow_again(bench: Bench, fault: Fault, store: Path, process: Process) -> None:
+    bench.try_out(fault, store, process, remedy=RIGHTS, mend=lambda error: permit(store, True))
 
 
 def obey_permissions() -> None:
