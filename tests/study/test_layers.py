@@ -25,26 +25,38 @@ def test_every_run_is_convolved_with_its_own_kernels(x, padding):
         torch.testing.assert_close(of_run(out, i), expected)
 
 
+def norm_of(weight, bias, mean, var):
+    module = torch.nn.BatchNorm2d(len(mean), layers.EPS, layers.MOMENTUM).double()
+    values = {"weight": weight, "bias": bias, "running_mean": mean, "running_var": var}
+    module.load_state_dict(values, strict=False)
+    return module
+
+
 def test_every_run_is_normalised_by_its_own_statistics(x):
-    weight, bias, mean, var = (torch.rand(3, 4).double() + 0.5 for _ in range(4))
-    own = mean.clone(), var.clone()
-    out = layers.normalise(x, weight, bias, mean, var, training=True)
-    for i in range(3):
-        module = torch.nn.BatchNorm2d(4, eps=layers.EPS, momentum=layers.MOMENTUM).double()
-        module.load_state_dict(
-            {
-                "weight": weight[i],
-                "bias": bias[i],
-                "running_mean": own[0][i],
-                "running_var": own[1][i],
-                "num_batches_tracked": torch.tensor(0),
-            }
-        )
+    state = [torch.rand(3, 4).double() + 0.5 for _ in range(4)]
+    modules = [norm_of(*(t[i] for t in state)) for i in range(3)]
+    out = layers.normalise(x, *state)
+    for i, module in enumerate(modules):
         torch.testing.assert_close(of_run(out, i), module(of_run(x, i)))
-        torch.testing.assert_close(mean[i], module.running_mean)
-        torch.testing.assert_close(var[i], module.running_var)
-        evaluated = layers.normalise(x, weight, bias, mean, var, training=False)
-        torch.testing.assert_close(of_run(evaluated, i), module.eval()(of_run(x, i)))
+        torch.testing.assert_close(state[2][i], module.running_mean)
+        torch.testing.assert_close(state[3][i], module.running_var)
+
+
+def test_a_layer_absorbs_the_normalisation_before_it(x):
+    state = [torch.rand(3, 4).double() + 0.5 for _ in range(4)]
+    modules = [norm_of(*(t[i] for t in state)).eval() for i in range(3)]
+    pairs = enumerate(modules)
+    normalised = torch.stack([module(of_run(x, i)).transpose(0, 1) for i, module in pairs])
+    weight, bias = torch.randn(3, 6, 4, 3, 3).double(), torch.randn(3, 6).double()
+    torch.testing.assert_close(
+        layers.convolve(x, *layers.absorb(weight, bias, *state), padding=0),
+        layers.convolve(normalised, weight, bias, padding=0),
+    )
+    dense, absorbed = weight[..., 0, 0], layers.absorb(weight[..., 0, 0], bias, *state)
+    torch.testing.assert_close(
+        torch.baddbmm(absorbed[1].unsqueeze(2), absorbed[0], x[..., 0, 0]),
+        torch.baddbmm(bias.unsqueeze(2), dense, normalised[..., 0, 0]),
+    )
 
 
 def test_pooling(x):

@@ -6,7 +6,7 @@ import torch
 from qneurons import q_activation
 from qneurons.activations import resolve
 from qneurons.study import networks
-from qneurons.study.packing import PackedNetwork, drop, orders, segments, stream, words
+from qneurons.study.packing import PackedNetwork, drop, orders, stream, words
 from qneurons.study.runs import Run
 
 
@@ -69,17 +69,6 @@ class TestDropout:
         torch.testing.assert_close(x.grad * x, out)
 
 
-def test_segments_are_neighbours_alike():
-    settings = ["base", "n0.1", "limit", "c0.1", "a1"]
-    found = segments([run(s) for s in settings] + [run("a1", activation="tanh")])
-    assert [(s.activation.name, s.kind, s.start, s.stop) for s in found] == [
-        ("elu", "base", 0, 2),
-        ("elu", "limit", 2, 3),
-        ("elu", "q", 3, 5),
-        ("tanh", "q", 5, 6),
-    ]
-
-
 SHAPES = {"mnist-mlp": (1, 6, 6), "mnist-cnn": (1, 16, 16), "cifar-cnn": (3, 10, 10)}
 
 
@@ -100,6 +89,18 @@ def test_packed_networks_are_the_modules_side_by_side(network, training):
         for name, value in module.state_dict().items():
             if not name.endswith("tracked"):
                 torch.testing.assert_close(net.tensors[name][i], value)
+
+
+@pytest.mark.parametrize("network", networks.NETWORKS)
+def test_a_layer_that_can_absorb_it_follows_every_normalisation(network):
+    layers = [
+        layer for layer in networks.NETWORKS[network] if not isinstance(layer, networks.Dropout)
+    ]
+    for layer, following in zip(layers, [*layers[1:], None], strict=True):
+        if isinstance(layer, networks.BatchNorm):
+            assert following == networks.Convolution(getattr(following, "features", 0)) or (
+                isinstance(following, networks.Dense)
+            )
 
 
 def test_modes():

@@ -1,9 +1,10 @@
-"""Triton's batch normalisation and pooling against PyTorch's: interpreted or on the device."""
+"""Triton's normalisation, pooling and means against PyTorch's: interpreted or on the device."""
 
 import pytest
 import torch
 
-from qneurons.study import layers
+from qneurons.activations import resolve
+from qneurons.study import layers, means
 
 pytest.importorskip("triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -21,7 +22,7 @@ def test_batch_normalisation(shape):
     wide = [t.detach().double().requires_grad_() for t in inputs]
     expected_running = [t.double() for t in running]
     ours = layers._BatchNorm.apply(*inputs, *running)
-    expected = layers.normalise(*wide, *expected_running, training=True)
+    expected = layers.normalise(*wide, *expected_running)
     grad = torch.randn_like(ours)
     torch.testing.assert_close(ours.double(), expected, rtol=1e-4, atol=1e-4)
     for a, b in zip(
@@ -52,3 +53,17 @@ def test_pooling_carries_nan_on():
     x = torch.full((1, 1, 1, 2, 2), float("nan"), device=DEVICE)
     x[..., 0, 0] = 1.0
     assert layers._MaxPool.apply(x).isnan().all()
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 5, 30, 31), (1, 7)], ids=str)
+def test_means_are_looked_up_as_in_plain_torch(shape, monkeypatch):
+    x = 8 * torch.randn(shape, device=DEVICE)
+    x.view(-1)[:4] = torch.tensor([float("nan"), 1e15, -1e15, 0.0])
+    lams = [0.02, 0.5, 9.0][: len(x)]
+    pieces = means.MeanTable(1e-3, x).rows(resolve("tanh"), lams)
+    found, expected = torch.full_like(x, 7.0), torch.full_like(x, 7.0)
+    monkeypatch.setattr(means, "is_fused", lambda _: True)
+    means.look_up(x, *pieces, found)
+    monkeypatch.setattr(means, "is_fused", lambda _: False)
+    means.look_up(x, *pieces, expected)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5, equal_nan=True)

@@ -58,9 +58,11 @@ def backward(
     inner: int,
     name: str,
     parameters: Sequence[float],
+    out: Tensor | None = None,
 ) -> Tensor:
     """As :func:`qneurons.kernels.plain.backward`; without a gradient, as its ``forward``."""
-    out = torch.empty_like(x)
+    if out is None:
+        out = torch.empty_like(x)
     num = x.numel()
     if not num:
         return out

@@ -18,11 +18,15 @@ def forward(
     inner: int,
     name: str,
     parameters: Sequence[float],
+    out: Tensor | None = None,
 ) -> Tensor:
-    """g(x, δ), with δ of the seeds as in :func:`qneurons.noise.seeded_delta`."""
+    """g(x, δ), with δ of the seeds as in :func:`qneurons.noise.seeded_delta`.
+
+    It is written to ``out``, where given, which has the shape, dtype and strides of x.
+    """
     wide, delta = _widened(x, seed, lam, phi, inner)
     value, _ = getattr(differences, name)(wide, delta, False, *parameters)
-    return torch.empty_like(x).copy_(value)
+    return (torch.empty_like(x) if out is None else out).copy_(value)
 
 
 def backward(
@@ -34,11 +38,12 @@ def backward(
     inner: int,
     name: str,
     parameters: Sequence[float],
+    out: Tensor | None = None,
 ) -> Tensor:
     """The gradient with respect to x, from that with respect to g: grad · dg/dx."""
     wide, delta = _widened(x, seed, lam, phi, inner)
     _, slope = getattr(differences, name)(wide, delta, True, *parameters)
-    return torch.empty_like(x).copy_(grad * slope)
+    return (torch.empty_like(x) if out is None else out).copy_(grad * slope)
 
 
 def _widened(

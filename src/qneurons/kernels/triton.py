@@ -240,14 +240,14 @@ def _kernel_out_of_order(
     tl.store(result_ptr + position, result.to(result_ptr.dtype.element_ty), inside)
 
 
-def forward(x: Tensor, *law: Any) -> Tensor:
+def forward(x: Tensor, *law: Any, out: Tensor | None = None) -> Tensor:
     """As :func:`qneurons.kernels.plain.forward`."""
-    return _launch(None, x, *law)
+    return _launch(None, x, *law, out=out)
 
 
-def backward(grad: Tensor, x: Tensor, *law: Any) -> Tensor:
+def backward(grad: Tensor, x: Tensor, *law: Any, out: Tensor | None = None) -> Tensor:
     """As :func:`qneurons.kernels.plain.backward`."""
-    return _launch(grad, x, *law)
+    return _launch(grad, x, *law, out=out)
 
 
 def normals(seed: Tensor, num: int) -> Tensor:
@@ -285,8 +285,10 @@ def _launch(
     inner: int,
     name: str,
     parameters: Sequence[float],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
-    result = torch.empty_like(x)
+    result = torch.empty_like(x) if out is None else out
     if x.numel() == 0:
         return result
     matrices = _as_matrices(x)

@@ -30,15 +30,35 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor, *, padding: int) -> Tensor
     return torch.stack([F.conv2d(*of_run, padding=padding).transpose(0, 1) for of_run in of_runs])
 
 
-def normalise(
-    x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, *, training: bool
-) -> Tensor:
-    """Batch normalisation of every run's channels; in training ``mean`` and ``var`` follow."""
-    if training and is_fused(x):
+def normalise(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+    """Batch normalisation in training of every run's channels; ``mean`` and ``var`` follow."""
+    if is_fused(x):
         return _BatchNorm.apply(x.contiguous(), weight, bias, mean, var)
     running, affine = (mean.flatten(), var.flatten()), (weight.flatten(), bias.flatten())
     rows = x.reshape(1, weight.numel(), -1)
-    return F.batch_norm(rows, *running, *affine, training, MOMENTUM, EPS).view(x.shape)
+    return F.batch_norm(rows, *running, *affine, True, MOMENTUM, EPS).view(x.shape)
+
+
+def absorb(
+    weight: Tensor, bias: Tensor, factor: Tensor, offset: Tensor, mean: Tensor, var: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Weights and biases of a layer that does what batch normalisation before it would have done.
+
+    In evaluation that is to scale and to shift, which would take a pass over all of x.
+
+    Args:
+        weight: of a layer without padding, run × feature × channel (× 3 × 3).
+        bias: run × feature.
+        factor: of the normalisation, as the rest: its own weight, run × channel.
+        offset: its bias.
+        mean: its running mean.
+        var: its running variance.
+    """
+    scale = factor * (var + EPS).rsqrt()
+    shift = offset - mean * scale
+    channels = (len(scale), 1, -1) + (1,) * (weight.dim() - 3)
+    shifted = (weight * shift.view(channels)).flatten(2).sum(2)
+    return weight * scale.view(channels), bias + shifted
 
 
 def pool(x: Tensor) -> Tensor:

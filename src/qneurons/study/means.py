@@ -8,6 +8,7 @@ from torch import Tensor
 
 from qneurons.activations import Activation
 from qneurons.functional import q_mean
+from qneurons.study.layers import is_fused
 
 Means = tuple[Tensor, Tensor]  # offsets and slopes of the pieces
 _SCALE, _LARGEST, _NUM_PIECES = 0.05, 32.0, 2048
@@ -59,11 +60,16 @@ class MeanTable:
         return torch.stack(offsets), torch.stack(slopes)
 
 
-def look_up(x: Tensor, offsets: Tensor, slopes: Tensor) -> Tensor:
-    """The means of x, whose first dimension is the run."""
-    flat = x.flatten(1).to(offsets.dtype)
+def look_up(x: Tensor, offsets: Tensor, slopes: Tensor, out: Tensor) -> None:
+    """Writes the means of x, whose first dimension is the run."""
     density = _NUM_PIECES / (2 * math.asinh(_LARGEST / _SCALE))
+    if is_fused(x):
+        from qneurons.study.triton_layers import look_up
+
+        look_up(x, offsets, slopes, out, _SCALE, density)
+        return
+    flat = x.flatten(1).to(offsets.dtype)
     piece = (flat / _SCALE).asinh().mul_(density).add_(_NUM_PIECES / 2)
     piece = piece.nan_to_num_(0.0).clamp_(0, _NUM_PIECES - 1).long()
     means = torch.addcmul(offsets.gather(1, piece), slopes.gather(1, piece), flat)
-    return means.view(x.shape).to(x.dtype)
+    out.copy_(means.view(x.shape))

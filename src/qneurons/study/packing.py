@@ -5,22 +5,20 @@ which batch normalisation sees rows and the q-activation one group of elements.
 """
 
 import hashlib
-import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 
 import torch
 from torch import Tensor
 
-from qneurons.activations import Activation as Row
 from qneurons.activations import resolve
 from qneurons.functional import sample
 from qneurons.noise import philox
 from qneurons.study import networks as n
-from qneurons.study.layers import KERNEL, convolve, normalise, pool
-from qneurons.study.means import Means, MeanTable, look_up
-from qneurons.study.runs import Run, parse_setting
+from qneurons.study.layers import KERNEL, absorb, convolve, normalise, pool
+from qneurons.study.means import Means, MeanTable
+from qneurons.study.runs import Run
+from qneurons.study.segments import Computed, Draw, Mean, Plain, Segment, activate, segments
 
 MODES = ("sample", "limit", "mean")
 
@@ -60,29 +58,6 @@ def initial_states(runs: Sequence[Run], shape: Sequence[int]) -> dict[str, Tenso
 
 
 # --- the network ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Segment:
-    """Neighbouring runs of a pack with the same activation, in the same kind of setting."""
-
-    activation: Row
-    kind: str
-    start: int
-    stop: int
-
-
-def segments(runs: Sequence[Run]) -> list[Segment]:
-    def kind(run: Run) -> tuple[str, str]:
-        kind = parse_setting(run.setting).kind
-        return run.activation, "base" if kind == "gradient-noise" else kind
-
-    found, start = [], 0
-    for (activation, name), members in itertools.groupby(runs, kind):
-        stop = start + len(list(members))
-        found.append(Segment(resolve(activation), name, start, stop))
-        start = stop
-    return found
 
 
 class PackedNetwork:
@@ -127,18 +102,24 @@ class PackedNetwork:
             mode: what a q-activation does: ``"sample"``, ``"limit"`` or ``"mean"``.
         """
         draws = iter(seeds)
+        of_norm: list[Tensor] = []
         for index, (layer, _) in enumerate(self.layers):
             match layer:
-                case n.Convolution():
+                case n.Convolution() | n.Dense():
                     weight, bias = self._of(index, "weight", "bias")
-                    x = convolve(x, weight, bias, padding=KERNEL // 2 if layer.same else 0)
-                case n.Dense():
-                    weight, bias = self._of(index, "weight", "bias")
-                    x = torch.baddbmm(bias.unsqueeze(2), weight, x)
+                    if of_norm:
+                        weight, bias = absorb(weight, bias, *of_norm)
+                        of_norm = []
+                    if isinstance(layer, n.Dense):
+                        x = torch.baddbmm(bias.unsqueeze(2), weight, x)
+                    else:
+                        x = convolve(x, weight, bias, padding=KERNEL // 2 if layer.same else 0)
                 case n.Activation():
                     x = self._activate(x, next(draws), mode)
+                case n.BatchNorm() if training:
+                    x = normalise(x, *self._of(index, *n.BATCH_NORM_STATE))
                 case n.BatchNorm():
-                    x = normalise(x, *self._of(index, *n.BATCH_NORM_STATE), training=training)
+                    of_norm = self._of(index, *n.BATCH_NORM_STATE)
                 case n.MaxPool():
                     x = pool(x)
                 case n.Flatten():
@@ -152,27 +133,20 @@ class PackedNetwork:
         return [self.tensors[f"{index}.{name}"] for name in names]
 
     def _activate(self, x: Tensor, seed: Tensor, mode: str) -> Tensor:
-        if len(self.segments) == 1:
-            return self._apply(self.segments[0], self.means[0], x, seed, mode)
-        sizes = [segment.stop - segment.start for segment in self.segments]
-        parts = zip(self.segments, self.means, x.split(sizes), seed.split(sizes), strict=True)
-        return torch.cat([self._apply(*part, mode) for part in parts])
-
-    def _apply(
-        self, segment: Segment, means: Means | None, x: Tensor, seed: Tensor, mode: str
-    ) -> Tensor:
-        row, phi = segment.activation, self.phi
-        lam = self.lam[segment.start : segment.stop]
-        if segment.kind == "base":
-            return row(x)
-        if segment.kind == "q" and mode == "mean":
-            assert means is not None, "set_means comes first"
-            return look_up(x, *means)
-        if segment.kind == "limit" or mode == "limit":
+        def part(segment: Segment, means: Means | None) -> Computed:
+            runs, row = segment.runs, segment.activation
+            if segment.kind == "base":
+                return Plain(row)
+            if segment.kind == "q" and mode == "mean":
+                assert means is not None, "set_means comes first"
+                return Mean(means)
             # Without noise the draw is the limit, in one kernel.
-            lam, phi = self.zero[: len(lam)], self.zero[:1]
-        group = (-1,) + (1,) * (x.dim() - 1)
-        return sample(x, row, lam.view(group), phi, seed=seed.view(group))
+            is_limit = segment.kind == "limit" or mode == "limit"
+            lam, phi = (self.zero, self.zero[:1]) if is_limit else (self.lam, self.phi)
+            return Draw(row, seed[runs], lam[runs], phi)
+
+        pairs = zip(self.segments, self.means, strict=True)
+        return activate(x, [(segment.runs, part(segment, means)) for segment, means in pairs])
 
     def set_lam(self, lam: Sequence[float]) -> None:
         """Sets λ of every run, for the modes ``"sample"`` and ``"limit"``."""
@@ -181,9 +155,7 @@ class PackedNetwork:
     def set_means(self, table: MeanTable, lam: Sequence[float]) -> None:
         """Sets what the mode ``"mean"`` looks up, for the same λ."""
         self.means = [
-            table.rows(segment.activation, lam[segment.start : segment.stop])
-            if segment.kind == "q"
-            else None
+            table.rows(segment.activation, lam[segment.runs]) if segment.kind == "q" else None
             for segment in self.segments
         ]
 

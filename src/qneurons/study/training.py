@@ -237,7 +237,7 @@ class Pack:
     def _set_means(self) -> None:
         for segment in self.network.segments:
             if segment.kind == "q":
-                settings = self.settings[segment.start : segment.stop]
+                settings = self.settings[segment.runs]
                 now = {(segment.activation.name, setting.lam(self.epoch)) for setting in settings}
                 if not now <= self.means.known.keys():
                     ahead = _MEANS_AHEAD if self.device.type == "cuda" else 1

@@ -1,4 +1,4 @@
-"""Batch normalisation and max-pooling of a pack of runs on CUDA, with few readings of memory."""
+"""Layers of a pack of runs on CUDA with few readings of memory: normalising, pooling, means."""
 # mypy: disable-error-code="no-untyped-def, import-untyped, assignment"
 
 import torch
@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_POOL_SIZE = 1024
+_SIZE = 1024  # of a block that goes element by element
 
 
 @triton.jit
@@ -124,6 +124,24 @@ def _pool_backward(
     tl.store(out_ptr + WIDTH + 1, tl.where(is_a | is_b | is_c, 0.0, grad), inside)
 
 
+@triton.jit
+def _look_up(
+    x_ptr, offset_ptr, slope_ptr, out_ptr, num, scale, density,
+    NUM_PIECES: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    run = tl.program_id(1).to(tl.int64)
+    at = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
+    inside = at < num
+    x = tl.load(x_ptr + run * num + at, inside, 0.0).to(tl.float32)
+    size = tl.abs(x) / scale
+    steps = tl.log(size + tl.sqrt(size * size + 1)) * density  # asinh
+    piece = tl.where(x < 0, -steps, steps) + NUM_PIECES // 2
+    piece = tl.where(piece >= 0, piece, 0.0)  # of NaN too
+    piece = run * NUM_PIECES + tl.minimum(piece, NUM_PIECES - 1.0).to(tl.int32)
+    out = tl.load(offset_ptr + piece, inside, 0.0) + tl.load(slope_ptr + piece, inside, 0.0) * x
+    tl.store(out_ptr + run * num + at, out.to(out_ptr.dtype.element_ty), inside)
+
+
 def _blocks(length: int) -> tuple[int, int]:
     """Rows and columns of a block."""
     columns = min(4096, triton.next_power_of_2(length))
@@ -168,8 +186,8 @@ def pool(x: Tensor) -> Tensor:
     """The largest of 2 × 2 in the last two dimensions."""
     *planes, height, width = x.shape
     out = torch.empty(*planes, height // 2, width // 2, dtype=x.dtype, device=x.device)
-    grid = (triton.cdiv(out.numel(), _POOL_SIZE),)
-    _pool[grid](x, out, out.numel(), HEIGHT=height, WIDTH=width, SIZE=_POOL_SIZE)
+    grid = (triton.cdiv(out.numel(), _SIZE),)
+    _pool[grid](x, out, out.numel(), HEIGHT=height, WIDTH=width, SIZE=_SIZE)
     return out
 
 
@@ -177,6 +195,16 @@ def pool_backward(grad: Tensor, x: Tensor) -> Tensor:
     height, width = x.shape[-2:]
     is_covered = height % 2 == 0 == width % 2
     out = torch.empty_like(x) if is_covered else torch.zeros_like(x)
-    grid = (triton.cdiv(grad.numel(), _POOL_SIZE),)
-    _pool_backward[grid](grad, x, out, grad.numel(), HEIGHT=height, WIDTH=width, SIZE=_POOL_SIZE)
+    grid = (triton.cdiv(grad.numel(), _SIZE),)
+    _pool_backward[grid](grad, x, out, grad.numel(), HEIGHT=height, WIDTH=width, SIZE=_SIZE)
     return out
+
+
+def look_up(
+    x: Tensor, offsets: Tensor, slopes: Tensor, out: Tensor, scale: float, density: float
+) -> None:
+    """As :func:`qneurons.study.means.look_up`, of pieces ``density`` · asinh(x / ``scale``)."""
+    num = x[0].numel()
+    _look_up[triton.cdiv(num, _SIZE), len(x)](
+        x, offsets, slopes, out, num, scale, density, NUM_PIECES=offsets.shape[1], SIZE=_SIZE
+    )
