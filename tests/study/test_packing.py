@@ -81,7 +81,8 @@ def test_packed_networks_are_the_modules_side_by_side(network, training):
     net = packed(runs, shape)
     x = torch.randn(3, shape[0], 4, *shape[1:], dtype=torch.float64)
     before = {k: v.clone() for k, v in net.tensors.items()}
-    logits = net(x, torch.zeros(net.num_draws, 3, dtype=torch.int64), training=training)
+    whole = net if training else net.frozen()
+    logits = whole(x, torch.zeros(net.num_draws, 3, dtype=torch.int64), training=training)
     for i, (kind, activation) in enumerate(kinds):
         module = networks.build(network, shape, resolve(activation), kind).double().train(training)
         module.load_state_dict({k: v[i] for k, v in before.items()}, strict=False)

@@ -11,7 +11,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @pytest.mark.parametrize(
-    "shape", [(2, 3, 5, 8, 7), (3, 40, 64), (1, 1, 2), (2, 2, 3, 40, 41)], ids=str
+    "shape", [(2, 3, 5, 8, 7), (3, 40, 64), (1, 1, 2), (2, 2, 3, 40, 41), (1, 1, 70000)], ids=str
 )
 def test_batch_normalisation(shape):
     torch.manual_seed(0)

@@ -91,10 +91,9 @@ class _Convolution(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             mirrored = weight.to(x.dtype).flip(3, 4).permute(0, 3, 4, 1, 2).flatten(1, 3)
             grad_x = correlate(grad, mirrored.contiguous(), None, KERNEL - 1 - ctx.padding)
-        matrix = correlate_gradients(x, grad, ctx.padding)
+        matrix, grad_bias = correlate_gradients(x, grad, ctx.padding)
         # Contiguous as the weights are: the optimizer fuses what is alike.
         grad_weight = matrix.unflatten(1, (KERNEL, KERNEL, -1)).permute(0, 4, 3, 1, 2).contiguous()
-        grad_bias = grad.sum((2, 3, 4), dtype=torch.float32)
         return grad_x, grad_weight, grad_bias, None
 
 

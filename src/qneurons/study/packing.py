@@ -77,6 +77,7 @@ class PackedNetwork:
     def __init__(
         self, runs: Sequence[Run], shape: Sequence[int], tensors: dict[str, Tensor]
     ) -> None:
+        self.runs, self.shape, self.is_frozen = tuple(runs), shape, False
         self.layers = tuple(n.layers(runs[0].network, shape))
         self.segments = segments(runs)
         self.dropout = runs[0].dropout
@@ -98,28 +99,24 @@ class PackedNetwork:
         Args:
             x: the images.
             seeds: of every layer that draws, for every run.
-            training: whether dropout is in force, and batch statistics normalise.
+            training: whether dropout is in force, and batch statistics normalise; else it must be
+                :meth:`frozen`.
             mode: what a q-activation does: ``"sample"``, ``"limit"`` or ``"mean"``.
         """
+        assert self.is_frozen is not training
         draws = iter(seeds)
-        of_norm: list[Tensor] = []
         for index, (layer, _) in enumerate(self.layers):
             match layer:
-                case n.Convolution() | n.Dense():
+                case n.Convolution():
                     weight, bias = self._of(index, "weight", "bias")
-                    if of_norm:
-                        weight, bias = absorb(weight, bias, *of_norm)
-                        of_norm = []
-                    if isinstance(layer, n.Dense):
-                        x = torch.baddbmm(bias.unsqueeze(2), weight, x)
-                    else:
-                        x = convolve(x, weight, bias, padding=KERNEL // 2 if layer.same else 0)
+                    x = convolve(x, weight, bias, padding=KERNEL // 2 if layer.same else 0)
+                case n.Dense():
+                    weight, bias = self._of(index, "weight", "bias")
+                    x = torch.baddbmm(bias.unsqueeze(2), weight, x)
                 case n.Activation():
                     x = self._activate(x, next(draws), mode)
                 case n.BatchNorm() if training:
                     x = normalise(x, *self._of(index, *n.BATCH_NORM_STATE))
-                case n.BatchNorm():
-                    of_norm = self._of(index, *n.BATCH_NORM_STATE)
                 case n.MaxPool():
                     x = pool(x)
                 case n.Flatten():
@@ -128,6 +125,28 @@ class PackedNetwork:
                     seed = next(draws)
                     x = drop(x, layer.probability, seed) if self.dropout and training else x
         return x
+
+    @torch.no_grad()
+    def frozen(self, runs: slice = slice(None)) -> "PackedNetwork":
+        """Some runs as they are now, for evaluation: layers absorb the normalisations before them.
+
+        That is exact for layers without padding, as all are that follow one.
+        """
+        tensors = {name: value[runs] for name, value in self.tensors.items()}
+        frozen = PackedNetwork(self.runs[runs], self.shape, tensors)
+        frozen.is_frozen = True
+        frozen.lam.copy_(self.lam[runs])
+        of_norm: list[Tensor] = []
+        for index, (layer, _) in enumerate(self.layers):
+            match layer:
+                case n.BatchNorm():
+                    of_norm = frozen._of(index, *n.BATCH_NORM_STATE)
+                case n.Convolution() | n.Dense() if of_norm:
+                    names = f"{index}.weight", f"{index}.bias"
+                    absorbed = absorb(*(tensors[name] for name in names), *of_norm)
+                    tensors.update(zip(names, absorbed, strict=True))
+                    of_norm = []
+        return frozen
 
     def _of(self, index: int, *names: str) -> list[Tensor]:
         return [self.tensors[f"{index}.{name}"] for name in names]

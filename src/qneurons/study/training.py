@@ -15,6 +15,7 @@ from qneurons.study.means import MeanTable
 from qneurons.study.networks import layers
 from qneurons.study.packing import MODES, PackedNetwork, initial_states, orders, stream, words
 from qneurons.study.runs import Epoch, Run, packable, parse_setting
+from qneurons.study.segments import Segment
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
 GRADIENT_NOISE_DECAY = 0.55  # of the variance, as Neelakantan et al. (2015)
@@ -194,21 +195,23 @@ class Pack:
 
     def _record(self, start: float, stop: Callable[[], bool]) -> list[Epoch] | None:
         x_train, y_train, x_test, y_test = self.data
-        self._set_means()
-        has_noise = any(segment.kind == "q" for segment in self.network.segments)
-        modes = MODES if has_noise else MODES[:1]
+        noisy = [segment for segment in self.network.segments if segment.kind == "q"]
+        everyone = slice(len(self.runs))
+        drawing = slice(noisy[0].start, noisy[-1].stop) if noisy else slice(0)
+        self._add_means(noisy)
+        plan = [(everyone, x_train, y_train, "sample"), (everyone, x_test, y_test, "sample")]
+        plan += [(drawing, x_test, y_test, mode) for mode in MODES[1:] if noisy]
         results = []
-        for images, labels, mode in [
-            (x_train, y_train, "sample"),
-            *((x_test, y_test, mode) for mode in modes),
-        ]:
-            totals = self._evaluate(images, labels, mode, stop)
+        for part in plan:
+            totals = self._evaluate(*part, stop)
             if totals is None:
                 return None
             results.append(totals)
-        (train_loss, _), *tests = torch.stack(results).tolist()
-        if not has_noise:
-            tests *= len(MODES)
+        train, sample, *others = results
+        tests = [sample.clone() for _ in MODES]  # what draws nothing is the same in all modes
+        for test, other in zip(tests[1:], others, strict=False):
+            test[:, drawing] = other
+        (train_loss, _), *tests = torch.stack([train, *tests]).tolist()
         seconds = (time.perf_counter() - start) / len(self.runs)
         return [
             self._epoch(i, train_loss[i], [(loss[i], right[i]) for loss, right in tests], seconds)
@@ -234,33 +237,34 @@ class Pack:
             seconds=seconds,
         )
 
-    def _set_means(self) -> None:
-        for segment in self.network.segments:
-            if segment.kind == "q":
-                settings = self.settings[segment.runs]
-                now = {(segment.activation.name, setting.lam(self.epoch)) for setting in settings}
-                if not now <= self.means.known.keys():
-                    ahead = _MEANS_AHEAD if self.device.type == "cuda" else 1
-                    epochs = range(self.epoch, self.epoch + ahead)
-                    lams = (setting.lam(epoch) for setting in settings for epoch in epochs)
-                    self.means.add(segment.activation, lams)
-        self.network.set_means(self.means, self.lam)
+    def _add_means(self, noisy: Sequence[Segment]) -> None:
+        for segment in noisy:
+            settings = self.settings[segment.runs]
+            now = {(segment.activation.name, setting.lam(self.epoch)) for setting in settings}
+            if not now <= self.means.known.keys():
+                ahead = _MEANS_AHEAD if self.device.type == "cuda" else 1
+                epochs = range(self.epoch, self.epoch + ahead)
+                lams = (setting.lam(epoch) for setting in settings for epoch in epochs)
+                self.means.add(segment.activation, lams)
 
     @torch.no_grad()
     def _evaluate(
-        self, images: Tensor, labels: Tensor, mode: str, stop: Callable[[], bool]
+        self, runs: slice, images: Tensor, labels: Tensor, mode: str, stop: Callable[[], bool]
     ) -> Tensor | None:
-        """Mean loss and accuracy of every run over a whole set, 2 × run."""
-        totals = torch.zeros(2, len(self.runs), dtype=torch.float64, device=self.device)
+        """Mean loss and accuracy of some runs over a whole set, 2 × run."""
+        network, num_runs = self.network.frozen(runs), len(self.runs[runs])
+        if mode == "mean":
+            network.set_means(self.means, self.lam[runs])
+        totals = torch.zeros(2, num_runs, dtype=torch.float64, device=self.device)
         chunks = list(zip(images.split(self.chunk), labels.split(self.chunk), strict=True))
         seeds = self._seeds("evaluation", self.epoch, len(chunks), self.network.num_draws)
         for (x, y), seed in zip(chunks, seeds, strict=True):
             if stop():
                 return None
             shared = _scaled(x, self.dtype).transpose(0, 1)
-            x = shared.expand(len(self.runs), *shared.shape)
-            logits = self.network(x, seed, training=False, mode=mode)
-            targets = y.expand(len(self.runs), -1)
+            x = shared.expand(num_runs, *shared.shape)
+            logits = network(x, seed[:, runs], training=False, mode=mode)
+            targets = y.expand(num_runs, -1)
             losses = F.cross_entropy(logits, targets, reduction="none")
             totals[0] += losses.sum(1, dtype=torch.float64)
             totals[1] += (logits.argmax(1) == targets).sum(1)

@@ -10,26 +10,33 @@ _SIZE = 1024  # of a block that goes element by element
 
 
 @triton.jit
+def _read(ptr, begin, start, is_row, LENGTH: tl.constexpr, BLOCK_L: tl.constexpr):
+    """A block of rows from ``start`` on, where it stands, and which of it is there."""
+    column = start + tl.arange(0, BLOCK_L)[None, :]
+    at, inside = begin[:, None] + column, is_row[:, None] & (column < LENGTH)
+    return tl.load(ptr + at, inside, 0.0).to(tl.float32), at, inside
+
+
+@triton.jit
 def _normalise(
     x_ptr, out_ptr, weight_ptr, bias_ptr, running_mean_ptr, running_var_ptr, mean_ptr, scale_ptr,
     num_rows, momentum, eps,
     LENGTH: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_L: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
-    column = tl.arange(0, BLOCK_L)
     is_row = row < num_rows
     begin = row.to(tl.int64) * LENGTH
     # Moments about the first element, which is near the mean: squares of x itself would cancel.
     origin = tl.load(x_ptr + begin, is_row, 0.0).to(tl.float32)
     first = tl.zeros((BLOCK_R, BLOCK_L), tl.float32)
     second = tl.zeros((BLOCK_R, BLOCK_L), tl.float32)
+    x, at, inside = _read(x_ptr, begin, 0, is_row, LENGTH, BLOCK_L)
     for start in range(0, LENGTH, BLOCK_L):
-        at = start + column[None, :]
-        inside = is_row[:, None] & (at < LENGTH)
-        x = tl.load(x_ptr + begin[:, None] + at, inside, 0.0).to(tl.float32)
-        x = tl.where(inside, x - origin[:, None], 0.0)
-        first += x
-        second += x * x
+        if LENGTH > BLOCK_L:
+            x, at, inside = _read(x_ptr, begin, start, is_row, LENGTH, BLOCK_L)
+        moved = tl.where(inside, x - origin[:, None], 0.0)
+        first += moved
+        second += moved * moved
     shift = tl.sum(first, 1) / LENGTH
     variance = tl.maximum(tl.sum(second, 1) / LENGTH - shift * shift, 0.0)
     mean, scale = origin + shift, 1 / tl.sqrt(variance + eps)
@@ -43,11 +50,10 @@ def _normalise(
     scale *= tl.load(weight_ptr + row, is_row, 0.0)
     bias = tl.load(bias_ptr + row, is_row, 0.0)
     for start in range(0, LENGTH, BLOCK_L):
-        at = start + column[None, :]
-        inside = is_row[:, None] & (at < LENGTH)
-        x = tl.load(x_ptr + begin[:, None] + at, inside, 0.0).to(tl.float32)
+        if LENGTH > BLOCK_L:
+            x, at, inside = _read(x_ptr, begin, start, is_row, LENGTH, BLOCK_L)
         out = (x - mean[:, None]) * scale[:, None] + bias[:, None]
-        tl.store(out_ptr + begin[:, None] + at, out.to(out_ptr.dtype.element_ty), inside)
+        tl.store(out_ptr + at, out.to(out_ptr.dtype.element_ty), inside)
 
 
 @triton.jit
@@ -56,17 +62,17 @@ def _normalise_backward(
     num_rows, LENGTH: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_L: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
-    column = tl.arange(0, BLOCK_L)
     is_row = row < num_rows
     begin = row.to(tl.int64) * LENGTH
     mean, scale = tl.load(mean_ptr + row, is_row, 0.0), tl.load(scale_ptr + row, is_row, 0.0)
     plain = tl.zeros((BLOCK_R, BLOCK_L), tl.float32)
     scaled = tl.zeros((BLOCK_R, BLOCK_L), tl.float32)
+    x, at, inside = _read(x_ptr, begin, 0, is_row, LENGTH, BLOCK_L)
+    grad, _, _ = _read(grad_ptr, begin, 0, is_row, LENGTH, BLOCK_L)
     for start in range(0, LENGTH, BLOCK_L):
-        at = start + column[None, :]
-        inside = is_row[:, None] & (at < LENGTH)
-        x = tl.load(x_ptr + begin[:, None] + at, inside, 0.0).to(tl.float32)
-        grad = tl.load(grad_ptr + begin[:, None] + at, inside, 0.0).to(tl.float32)
+        if LENGTH > BLOCK_L:
+            x, at, inside = _read(x_ptr, begin, start, is_row, LENGTH, BLOCK_L)
+            grad, _, _ = _read(grad_ptr, begin, start, is_row, LENGTH, BLOCK_L)
         plain += grad
         scaled += grad * (x - mean[:, None])
     grad_bias, grad_weight = tl.sum(plain, 1), tl.sum(scaled, 1) * scale
@@ -75,12 +81,11 @@ def _normalise_backward(
     factor = tl.load(weight_ptr + row, is_row, 0.0) * scale
     offset, slope = grad_bias / LENGTH, grad_weight * scale / LENGTH
     for start in range(0, LENGTH, BLOCK_L):
-        at = start + column[None, :]
-        inside = is_row[:, None] & (at < LENGTH)
-        x = tl.load(x_ptr + begin[:, None] + at, inside, 0.0).to(tl.float32)
-        grad = tl.load(grad_ptr + begin[:, None] + at, inside, 0.0).to(tl.float32)
+        if LENGTH > BLOCK_L:
+            x, at, inside = _read(x_ptr, begin, start, is_row, LENGTH, BLOCK_L)
+            grad, _, _ = _read(grad_ptr, begin, start, is_row, LENGTH, BLOCK_L)
         out = factor[:, None] * (grad - offset[:, None] - slope[:, None] * (x - mean[:, None]))
-        tl.store(out_ptr + begin[:, None] + at, out.to(out_ptr.dtype.element_ty), inside)
+        tl.store(out_ptr + at, out.to(out_ptr.dtype.element_ty), inside)
 
 
 @triton.jit
@@ -89,15 +94,24 @@ def _larger(a, b):
 
 
 @triton.jit
-def _pool(x_ptr, out_ptr, num, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SIZE: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
-    inside = at < num
+def _windows(num, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SIZE: tl.constexpr):
+    """Some outputs of a run, which of them are there, and the upper pairs of their windows."""
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     column, row = at % (WIDTH // 2), at // (WIDTH // 2) % (HEIGHT // 2)
     plane = at // (WIDTH // 2 * (HEIGHT // 2))
-    x_ptr += plane * (HEIGHT * WIDTH) + 2 * row * WIDTH + 2 * column
-    upper = _larger(tl.load(x_ptr, inside), tl.load(x_ptr + 1, inside))
-    lower = _larger(tl.load(x_ptr + WIDTH, inside), tl.load(x_ptr + WIDTH + 1, inside))
-    tl.store(out_ptr + at, _larger(upper, lower), inside)
+    window = plane * (HEIGHT * WIDTH) + 2 * row * WIDTH + 2 * column
+    # Two at a time: neighbours that a thread reads at once.
+    return at, at < num, window[:, None] + tl.arange(0, 2)[None, :]
+
+
+@triton.jit
+def _pool(x_ptr, out_ptr, num, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SIZE: tl.constexpr):
+    run = tl.program_id(1).to(tl.int64)
+    at, inside, pair = _windows(num, HEIGHT, WIDTH, SIZE)
+    x_ptr += run * (num // (WIDTH // 2 * (HEIGHT // 2)) * (HEIGHT * WIDTH))
+    a, b = tl.split(tl.load(x_ptr + pair, inside[:, None]))
+    c, d = tl.split(tl.load(x_ptr + WIDTH + pair, inside[:, None]))
+    tl.store(out_ptr + run * num + at, _larger(_larger(a, b), _larger(c, d)), inside)
 
 
 @triton.jit
@@ -105,23 +119,21 @@ def _pool_backward(
     grad_ptr, x_ptr, out_ptr, num, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SIZE: tl.constexpr
 ):
     """The gradient goes to the first of the largest."""
-    at = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
-    inside = at < num
-    column, row = at % (WIDTH // 2), at // (WIDTH // 2) % (HEIGHT // 2)
-    plane = at // (WIDTH // 2 * (HEIGHT // 2))
-    window = plane * (HEIGHT * WIDTH) + 2 * row * WIDTH + 2 * column
-    x_ptr += window
-    out_ptr += window
-    grad = tl.load(grad_ptr + at, inside)
-    a, b = tl.load(x_ptr, inside), tl.load(x_ptr + 1, inside)
-    c, d = tl.load(x_ptr + WIDTH, inside), tl.load(x_ptr + WIDTH + 1, inside)
+    run = tl.program_id(1).to(tl.int64)
+    at, inside, pair = _windows(num, HEIGHT, WIDTH, SIZE)
+    before = run * (num // (WIDTH // 2 * (HEIGHT // 2)) * (HEIGHT * WIDTH))
+    x_ptr += before
+    out_ptr += before
+    grad = tl.load(grad_ptr + run * num + at, inside)
+    a, b = tl.split(tl.load(x_ptr + pair, inside[:, None]))
+    c, d = tl.split(tl.load(x_ptr + WIDTH + pair, inside[:, None]))
     is_a = (a >= b) & (a >= c) & (a >= d)
     is_b = (b >= c) & (b >= d) & ~is_a
     is_c = (c >= d) & ~is_a & ~is_b
-    tl.store(out_ptr, tl.where(is_a, grad, 0.0), inside)
-    tl.store(out_ptr + 1, tl.where(is_b, grad, 0.0), inside)
-    tl.store(out_ptr + WIDTH, tl.where(is_c, grad, 0.0), inside)
-    tl.store(out_ptr + WIDTH + 1, tl.where(is_a | is_b | is_c, 0.0, grad), inside)
+    upper = tl.join(tl.where(is_a, grad, 0.0), tl.where(is_b, grad, 0.0))
+    lower = tl.join(tl.where(is_c, grad, 0.0), tl.where(is_a | is_b | is_c, 0.0, grad))
+    tl.store(out_ptr + pair, upper, inside[:, None])
+    tl.store(out_ptr + WIDTH + pair, lower, inside[:, None])
 
 
 @triton.jit
@@ -142,10 +154,16 @@ def _look_up(
     tl.store(out_ptr + run * num + at, out.to(out_ptr.dtype.element_ty), inside)
 
 
-def _blocks(length: int) -> tuple[int, int]:
-    """Rows and columns of a block."""
-    columns = min(4096, triton.next_power_of_2(length))
-    return max(1, 1024 // columns), columns
+def _blocks(length: int, largest: int) -> dict[str, int]:
+    """Rows and columns of a block, the fastest of those tried: whole rows, which are read once.
+
+    Of longer ones few at a time, so that the second reading finds them in the cache.
+    """
+    columns = triton.next_power_of_2(length)
+    if columns > largest:
+        columns = 16384
+    num_warps = 4 if columns < 1024 else 8 if length <= 16384 else 32
+    return {"BLOCK_R": max(1, 1024 // columns), "BLOCK_L": columns, "num_warps": num_warps}
 
 
 def normalise(
@@ -156,11 +174,10 @@ def normalise(
     num_rows, length = x.shape
     out = torch.empty_like(x)
     mean, scale = (torch.empty(num_rows, dtype=torch.float32, device=x.device) for _ in range(2))
-    block_r, block_l = _blocks(length)
-    _normalise[(triton.cdiv(num_rows, block_r),)](
-        x, out, weight, bias, *running, mean, scale, num_rows, momentum, eps, length,
-        BLOCK_R=block_r, BLOCK_L=block_l, num_warps=4 if block_r > 1 else 8,
-    )  # fmt: skip
+    blocks = _blocks(length, 65536)
+    _normalise[(triton.cdiv(num_rows, blocks["BLOCK_R"]),)](
+        x, out, weight, bias, *running, mean, scale, num_rows, momentum, eps, length, **blocks
+    )
     return out, mean, scale
 
 
@@ -174,29 +191,29 @@ def normalise_backward(
         torch.empty_like(mean),
         torch.empty_like(mean),
     )
-    block_r, block_l = _blocks(length)
-    _normalise_backward[(triton.cdiv(num_rows, block_r),)](
-        grad, x, out, weight, mean, scale, grad_weight, grad_bias, num_rows, length,
-        BLOCK_R=block_r, BLOCK_L=block_l, num_warps=4 if block_r > 1 else 8,
-    )  # fmt: skip
+    blocks = _blocks(length, 16384)
+    _normalise_backward[(triton.cdiv(num_rows, blocks["BLOCK_R"]),)](
+        grad, x, out, weight, mean, scale, grad_weight, grad_bias, num_rows, length, **blocks
+    )
     return out, grad_weight, grad_bias
 
 
 def pool(x: Tensor) -> Tensor:
-    """The largest of 2 × 2 in the last two dimensions."""
+    """The largest of 2 × 2 in the last two dimensions; the first is the run."""
     *planes, height, width = x.shape
     out = torch.empty(*planes, height // 2, width // 2, dtype=x.dtype, device=x.device)
-    grid = (triton.cdiv(out.numel(), _SIZE),)
-    _pool[grid](x, out, out.numel(), HEIGHT=height, WIDTH=width, SIZE=_SIZE)
+    num = out[0].numel()
+    _pool[triton.cdiv(num, _SIZE), len(x)](x, out, num, HEIGHT=height, WIDTH=width, SIZE=_SIZE)
     return out
 
 
 def pool_backward(grad: Tensor, x: Tensor) -> Tensor:
     height, width = x.shape[-2:]
     is_covered = height % 2 == 0 == width % 2
-    out = torch.empty_like(x) if is_covered else torch.zeros_like(x)
-    grid = (triton.cdiv(grad.numel(), _SIZE),)
-    _pool_backward[grid](grad, x, out, grad.numel(), HEIGHT=height, WIDTH=width, SIZE=_SIZE)
+    out, num = torch.empty_like(x) if is_covered else torch.zeros_like(x), grad[0].numel()
+    _pool_backward[triton.cdiv(num, _SIZE), len(x)](
+        grad, x, out, num, HEIGHT=height, WIDTH=width, SIZE=_SIZE
+    )
     return out
 
 
