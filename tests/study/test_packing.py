@@ -92,6 +92,19 @@ def test_packed_networks_are_the_modules_side_by_side(network, training):
                 torch.testing.assert_close(net.tensors[name][i], value)
 
 
+def test_some_runs_are_frozen_as_all_are():
+    shape = SHAPES["mnist-cnn"]
+    runs = [run(s, seed, "mnist-cnn") for seed, s in enumerate(["base", "limit", "c0.5", "a1"])]
+    net = packed(runs, shape)
+    net.set_lam([0.0, 0.0, 0.5, 1.0])
+    x = torch.randn(4, shape[0], 3, *shape[1:], dtype=torch.float64)
+    seeds = torch.arange(4 * net.num_draws).view(net.num_draws, 4)
+    some = slice(1, 3)
+    all_of_them = net.frozen()(x, seeds, training=False)
+    found = net.frozen(some)(x[some], seeds[:, some], training=False)
+    torch.testing.assert_close(found, all_of_them[some])
+
+
 @pytest.mark.parametrize("network", networks.NETWORKS)
 def test_a_layer_that_can_absorb_it_follows_every_normalisation(network):
     layers = [
