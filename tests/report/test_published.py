@@ -1,5 +1,6 @@
 """What is published follows from the published rows, and from whole cells alone."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -24,12 +25,16 @@ def words(text):
     return " ".join(text.split())
 
 
-def test_the_conclusion_is_computed_from_the_rows(findings):
+@pytest.fixture
+def frame():
+    return pl.read_parquet(ROOT / "results" / "paper" / "rows.parquet")
+
+
+def test_the_conclusion_is_computed_from_the_rows(findings, frame):
     from qneurons.report import claims
     from qneurons.report.evidence import Evidence
 
     study = load_study("paper")
-    frame = pl.read_parquet(ROOT / "results" / "paper" / "rows.parquet")
     last = frame.filter((pl.col("epoch") == study.epochs) & ~pl.col("diverged"))
     evidence = Evidence(frame)
     *verdicts, question = claims.judge(evidence)
@@ -37,6 +42,31 @@ def test_the_conclusion_is_computed_from_the_rows(findings):
     for page in ("README.md", "RESULTS.md"):
         assert said in words((ROOT / page).read_text()), page
     assert findings.coverage(evidence, study) in (ROOT / "RESULTS.md").read_text()
+
+
+def ends(cell):
+    """Of an interval as it is printed: "+0.1 [-0.2, +0.4]"."""
+    _, low, high = map(float, re.findall(r"[-+][\d.]+", cell))
+    return low, high
+
+
+def test_what_decided_the_default_of_evaluation(findings, frame):
+    # As QActivation's docstring and docs/training-and-evaluation.md say it.
+    for _, _, lam, _, *cells in findings.modes_table(frame).rows:
+        _, mean_accuracy, limit_loss, mean_loss = map(ends, cells)
+        assert mean_accuracy[0] <= 0 <= mean_loss[1], "the mean is nowhere better than the limit"
+        if float(lam) > 0.02:
+            assert limit_loss[1] < 0, "the limit is better than a draw"
+
+
+def test_what_decided_the_default_of_lam(findings, frame):
+    table = findings.lam_table(frame.filter(pl.col("epoch") == frame["epoch"].max()))
+    accuracy = {contrast: ends(cell) for contrast, cell, _ in table.rows}
+    loss = {contrast: ends(cell) for contrast, _, cell in table.rows}
+    for low, high in (accuracy["c0.02 − limit"], loss["c0.02 − limit"]):
+        assert low < 0 < high
+    assert accuracy["c0.1 − c0.02"][0] > 0 > loss["c0.1 − c0.02"][1]
+    assert accuracy["a5 − c0.1"][0] > 0
 
 
 def test_cells_that_are_not_whole_are_cut_where_their_slowest_run_is(findings):
