@@ -116,7 +116,7 @@ def write_docs():
             of = {variant: found.get((network, precision, variant)) for variant in VARIANTS}
             times = [f"{float(r['us_per_run_and_step']):.1f}" if r else "" for r in of.values()]
             row = of[PACKED]
-            where = f"{row['device']}, torch {row['torch']}, {row['date'][:10]}"
+            where = f"{row['device']}, torch {row['torch']}, {row['date'][:10]}, {row['commit']}"
             cells = [network, precision, times[0], times[2], times[1], row["runs"], where]
             lines.append(f"| {' | '.join(cells)} |")
     page = RESULTS.parent.parent / "docs" / "study.md"

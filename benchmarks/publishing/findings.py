@@ -13,7 +13,7 @@ from qneurons.report.page import rows_of
 from qneurons.report.rendering import Table
 from qneurons.report.statistics import CELL, Cell, is_q, setting_order
 from qneurons.report.tables import compared_at
-from qneurons.report.verdicts import ANSWERS, CURVED
+from qneurons.report.verdicts import ANSWERS, CURVED, OPEN
 from qneurons.study.data import DATASETS
 
 DAY = 86400
@@ -253,6 +253,11 @@ def conclusion(evidence, verdicts, question, last, study):
     loss = difference(curved, best, "base", "test_loss")
     small = difference(curved, "c0.02", "limit")
     told = "cannot be told from" if small.low <= 0 <= small.high else "differs from"
+    source = (
+        "Whether a gain comes from the noise or from the limit f'(x)x is not decided"
+        if question.answer == OPEN
+        else f"The noise or the limit f'(x)x? A gain comes from {question.answer}"
+    )
     answers = Counter(verdict.answer for verdict in verdicts)
     counts = ", ".join(
         f"{answers[answer]} {word}" for answer, word in zip(ANSWERS, WORDS, strict=True)
@@ -265,9 +270,8 @@ def conclusion(evidence, verdicts, question, last, study):
         f"{best}, gains {interval(gains[best], form='+.2f')} points, while its test loss is "
         f"{'higher' if loss.mean > 0 else 'lower'} than f's by {1000 * abs(loss.mean):.1f} "
         f"thousandths.",
-        f"The noise or the limit f'(x)x? On average over these cells a gain comes from: "
-        f"{question.answer}; it is not the same for every activation, and λ = 0.02 {told} the "
-        f"limit ({interval(small)} points).",
+        f"{source} on average over these cells; it is not the same for every activation, and "
+        f"λ = 0.02 {told} the limit ({interval(small)} points).",
         f"Of {len(verdicts)} claims of the paper {counts}.",
     )
 

@@ -47,7 +47,7 @@ class QActivation(nn.Module):
         phi: φ ≥ 0, the smallest :math:`|q - 1|`.
         eval_mode: ``"limit"``, :math:`f'(x)x`; ``"mean"``, :math:`E_q[g_q(x)]`; or ``"sample"``.
             In our study (RESULTS.md) the limit, the cheapest, was better than a draw for every λ
-            above 0.02, in loss at least, and nowhere worse than the mean.
+            above 0.02, in loss at least, and nowhere measurably worse than the mean.
         inplace: accepted for compatibility, and ignored.
         parameters: values of f's parameters, such as ``alpha=0.5``.
 

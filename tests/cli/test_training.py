@@ -177,14 +177,14 @@ def test_executors_and_options_that_do_not_go_together(run, options, message):
 def test_devices(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert chosen_device(None) == CPU
-    with pytest.raises(StudyError, match="no CUDA device, and not cuda; use --device cpu"):
+    with pytest.raises(StudyError, match=r"no CUDA device; use --device cpu$"):
         chosen_device("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert chosen_device(None) == CUDA
     assert chosen_device("cuda:1") == torch.device("cuda:1")
     assert chosen_device("cpu") == CPU
-    with pytest.raises(StudyError, match="only cuda:0 to cuda:1, and not cuda:2"):
+    with pytest.raises(StudyError, match="cuda:0 to cuda:1, and not cuda:2"):
         chosen_device("cuda:2")
     for name in ("tpu", "mps", "cuda:", "cuda:x", "cpu:0", "cudax"):
         with pytest.raises(StudyError, match="must be cuda, cuda:0 or cpu"):

@@ -54,6 +54,18 @@ def check(backend, x: torch.Tensor, inner: int, *, groups: int = 1, row=None):
     return results
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_results_are_written_where_they_are_wanted(backend, turned):
+    x = randn(backend, 2, 30, 40)
+    x = x.transpose(1, 2) if turned else x
+    arguments = (*law(backend, 2), 1200, "q_elu", [1.0])
+    grad = grad_of(x)
+    for function, tensors in ((backend.forward, (x,)), (backend.backward, (grad, x))):
+        out = torch.full_like(x, 7.0)
+        assert function(*tensors, *arguments, out=out) is out
+        assert torch.equal(out, function(*tensors, *arguments))
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", [0, 1, 5, 1023, 1025, 8193])  # the last is of three blocks
 def test_any_size_in_any_dtype(backend, size, dtype):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from qneurons import q_activation
-from qneurons.activations import resolve
+from qneurons.activations import register, resolve, unregister
 from qneurons.study import networks
 from qneurons.study.packing import PackedNetwork, drop, orders, stream, words
 from qneurons.study.runs import Run
@@ -112,9 +112,31 @@ def test_a_layer_that_can_absorb_it_follows_every_normalisation(network):
     ]
     for layer, following in zip(layers, [*layers[1:], None], strict=True):
         if isinstance(layer, networks.BatchNorm):
-            assert following == networks.Convolution(getattr(following, "features", 0)) or (
-                isinstance(following, networks.Dense)
+            assert isinstance(following, networks.Dense) or (
+                isinstance(following, networks.Convolution) and not following.same
             )
+
+
+def test_a_row_without_a_kernel_of_its_own():
+    def double(x):
+        return torch.nn.functional.elu(x)
+
+    register("double", double)  # as the table's elu, but by autograd
+    try:
+        nets = [
+            packed([run("c0.5", s, activation=a) for s in (0, 1)], (1, 4, 4))
+            for a in ("elu", "double")
+        ]
+        results = []
+        for net in nets:
+            net.set_lam([0.5, 0.7])
+            x = torch.linspace(-3, 3, 30, dtype=torch.float64).view(2, 3, 5).requires_grad_()
+            out = net._activate(x, torch.tensor([3, 4]), "sample")
+            results.append((out, *torch.autograd.grad(out.sum(), x)))
+        for ours, expected in zip(*reversed(results), strict=True):
+            torch.testing.assert_close(ours, expected)
+    finally:
+        unregister("double")
 
 
 def test_modes():

@@ -8,6 +8,7 @@ from qneurons.study import layers, means
 
 pytest.importorskip("triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+on_device = pytest.mark.skipif(DEVICE == "cpu", reason="needs a CUDA device")
 
 
 @pytest.mark.parametrize(
@@ -36,10 +37,19 @@ def test_batch_normalisation(shape):
         torch.testing.assert_close(a.double(), b, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        torch.float32,
+        # the interpreter loses bits of it
+        pytest.param(torch.bfloat16, marks=[pytest.mark.gpu, on_device]),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("shape", [(2, 3, 2, 8, 6), (1, 2, 3, 7, 9), (1, 1, 1, 2, 2)], ids=str)
-def test_pooling(shape):
+def test_pooling(shape, dtype):
     torch.manual_seed(0)
-    x = torch.randn(shape, device=DEVICE).mul(2).round().requires_grad_()  # with ties
+    x = torch.randn(shape, device=DEVICE, dtype=dtype).mul(2).round().requires_grad_()  # with ties
     ours, expected = layers._MaxPool.apply(x), torch.nn.functional.max_pool2d(x.flatten(0, 1), 2)
     torch.testing.assert_close(ours, expected.unflatten(0, shape[:2]))
     grad = torch.randn_like(ours)

@@ -151,8 +151,8 @@ def chosen_device(name: str | None) -> torch.device:
     if text != "cpu" and (kind != "cuda" or (":" in text and not index.isdecimal())):
         raise StudyError(f"--device must be cuda, cuda:0 or cpu, say; got {name!r}")
     if text != "cpu" and int(index or 0) >= count:
-        there = f"only cuda:0 to cuda:{count - 1}" if count else "no CUDA device"
-        raise StudyError(f"torch sees {there}, and not {text}; use --device cpu, or another")
+        there = f"cuda:0 to cuda:{count - 1}, and not {text}" if count else "no CUDA device"
+        raise StudyError(f"torch sees {there}; use --device cpu{', or another' if count else ''}")
     return torch.device(text)
 
 

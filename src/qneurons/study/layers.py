@@ -49,8 +49,8 @@ def absorb(
     Args:
         weight: of a layer without padding, run × feature × channel (× 3 × 3).
         bias: run × feature.
-        factor: of the normalisation, as the rest: its own weight, run × channel.
-        offset: its bias.
+        factor: the normalisation's own weight, run × channel.
+        offset: its own bias.
         mean: its running mean.
         var: its running variance.
     """

@@ -64,9 +64,9 @@ def look_up(x: Tensor, offsets: Tensor, slopes: Tensor, out: Tensor) -> None:
     """Writes the means of x, whose first dimension is the run."""
     density = _NUM_PIECES / (2 * math.asinh(_LARGEST / _SCALE))
     if is_fused(x):
-        from qneurons.study.triton_layers import look_up
+        from qneurons.study import triton_layers
 
-        look_up(x, offsets, slopes, out, _SCALE, density)
+        triton_layers.look_up(x, offsets, slopes, out, _SCALE, density)
         return
     flat = x.flatten(1).to(offsets.dtype)
     piece = (flat / _SCALE).asinh().mul_(density).add_(_NUM_PIECES / 2)

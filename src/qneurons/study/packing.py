@@ -13,12 +13,21 @@ from torch import Tensor
 
 from qneurons.activations import resolve
 from qneurons.functional import sample
+from qneurons.kernels import kernel_name
 from qneurons.noise import philox
 from qneurons.study import networks as n
 from qneurons.study.layers import KERNEL, absorb, convolve, normalise, pool
 from qneurons.study.means import Means, MeanTable
 from qneurons.study.runs import Run
-from qneurons.study.segments import Computed, Draw, Mean, Plain, Segment, activate, segments
+from qneurons.study.segments import (
+    ByAutograd,
+    Draw,
+    Function,
+    Mean,
+    Segment,
+    activate,
+    segments,
+)
 
 MODES = ("sample", "limit", "mean")
 
@@ -103,7 +112,7 @@ class PackedNetwork:
                 :meth:`frozen`.
             mode: what a q-activation does: ``"sample"``, ``"limit"`` or ``"mean"``.
         """
-        assert self.is_frozen is not training
+        assert self.is_frozen is not training, "train the network itself, evaluate a frozen one"
         draws = iter(seeds)
         for index, (layer, _) in enumerate(self.layers):
             match layer:
@@ -128,20 +137,20 @@ class PackedNetwork:
 
     @torch.no_grad()
     def frozen(self, runs: slice = slice(None)) -> "PackedNetwork":
-        """Some runs as they are now, for evaluation: layers absorb the normalisations before them.
-
-        That is exact for layers without padding, as all are that follow one.
-        """
+        """Some runs as they are now, for evaluation: layers absorb normalisations before them."""
         tensors = {name: value[runs] for name, value in self.tensors.items()}
         frozen = PackedNetwork(self.runs[runs], self.shape, tensors)
         frozen.is_frozen = True
-        frozen.lam.copy_(self.lam[runs])
+        frozen.lam = self.lam[runs].clone()
         of_norm: list[Tensor] = []
         for index, (layer, _) in enumerate(self.layers):
             match layer:
                 case n.BatchNorm():
                     of_norm = frozen._of(index, *n.BATCH_NORM_STATE)
                 case n.Convolution() | n.Dense() if of_norm:
+                    assert layer != n.Convolution(layer.features, same=True), (
+                        "padding is not shifted"
+                    )
                     names = f"{index}.weight", f"{index}.bias"
                     absorbed = absorb(*(tensors[name] for name in names), *of_norm)
                     tensors.update(zip(names, absorbed, strict=True))
@@ -152,23 +161,27 @@ class PackedNetwork:
         return [self.tensors[f"{index}.{name}"] for name in names]
 
     def _activate(self, x: Tensor, seed: Tensor, mode: str) -> Tensor:
-        def part(segment: Segment, means: Means | None) -> Computed:
+        def function(segment: Segment, means: Means | None) -> Function:
             runs, row = segment.runs, segment.activation
             if segment.kind == "base":
-                return Plain(row)
+                return ByAutograd(row)
             if segment.kind == "q" and mode == "mean":
                 assert means is not None, "set_means comes first"
                 return Mean(means)
             # Without noise the draw is the limit, in one kernel.
             is_limit = segment.kind == "limit" or mode == "limit"
             lam, phi = (self.zero, self.zero[:1]) if is_limit else (self.lam, self.phi)
-            return Draw(row, seed[runs], lam[runs], phi)
+            if kernel_name(row):
+                return Draw(row, seed[runs], lam[runs], phi)
+            group = (-1,) + (1,) * (x.dim() - 1)
+            lam, seeds = lam[runs].view(group), seed[runs].view(group)
+            return ByAutograd(lambda x: sample(x, row, lam, phi, seed=seeds))
 
         pairs = zip(self.segments, self.means, strict=True)
-        return activate(x, [(segment.runs, part(segment, means)) for segment, means in pairs])
+        return activate(x, [(segment.runs, function(segment, means)) for segment, means in pairs])
 
     def set_lam(self, lam: Sequence[float]) -> None:
-        """Sets λ of every run, for the modes ``"sample"`` and ``"limit"``."""
+        """Sets λ of every run, for the mode ``"sample"``."""
         self.lam.copy_(torch.tensor(lam, dtype=self.lam.dtype))
 
     def set_means(self, table: MeanTable, lam: Sequence[float]) -> None:

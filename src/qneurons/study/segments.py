@@ -1,7 +1,7 @@
 """The activations of a pack: one call for neighbouring runs alike, which writes where they are."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Protocol
@@ -46,8 +46,8 @@ def segments(runs: Sequence[Run]) -> list[Segment]:
 # --- what a segment computes ----------------------------------------------------------------------
 
 
-class Computed(Protocol):
-    """A function of elements, and the pull of a gradient through it, both written to ``out``."""
+class Function(Protocol):
+    """Of elements, and the pull of a gradient through it; both write to ``out``."""
 
     def forward(self, x: Tensor, out: Tensor) -> None: ...
 
@@ -55,24 +55,24 @@ class Computed(Protocol):
 
 
 @dataclass(frozen=True)
-class Plain:
-    """f itself, by PyTorch."""
+class ByAutograd:
+    """Any function: f itself, or a row without a kernel."""
 
-    activation: Activation
+    function: Callable[[Tensor], Tensor]
 
     def forward(self, x: Tensor, out: Tensor) -> None:
-        out.copy_(self.activation(x))
+        out.copy_(self.function(x))
 
     def backward(self, grad: Tensor, x: Tensor, out: Tensor) -> None:
         with torch.enable_grad():
             x = x.detach().requires_grad_()
-            (pulled,) = torch.autograd.grad(self.activation(x), x, grad)
+            (pulled,) = torch.autograd.grad(self.function(x), x, grad)
         out.copy_(pulled)
 
 
 @dataclass(frozen=True)
 class Draw:
-    """The q-activation with a seed and a λ for every run; the limit where λ and φ are zero."""
+    """A kernel's q-activation with a seed and a λ for every run; the limit if λ and φ are zero."""
 
     activation: Activation
     seed: Tensor
@@ -106,7 +106,7 @@ class Mean:
         raise NotImplementedError
 
 
-def activate(x: Tensor, parts: Sequence[tuple[slice, Computed]]) -> Tensor:
+def activate(x: Tensor, parts: Sequence[tuple[slice, Function]]) -> Tensor:
     """Of x, whose first dimension is the run, every part by its own function."""
     return _Activate.apply(x.contiguous(), parts)
 
@@ -115,7 +115,7 @@ class _Activate(torch.autograd.Function):
     """Without ``split`` and ``cat``, which would copy x and its gradient once more."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, parts: Sequence[tuple[slice, Computed]]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, parts: Sequence[tuple[slice, Function]]) -> Tensor:
         ctx.save_for_backward(x)
         ctx.parts = parts
         out = torch.empty_like(x)

@@ -195,12 +195,13 @@ class Pack:
 
     def _record(self, start: float, stop: Callable[[], bool]) -> list[Epoch] | None:
         x_train, y_train, x_test, y_test = self.data
-        noisy = [segment for segment in self.network.segments if segment.kind == "q"]
         everyone = slice(len(self.runs))
-        drawing = slice(noisy[0].start, noisy[-1].stop) if noisy else slice(0)
-        self._add_means(noisy)
         plan = [(everyone, x_train, y_train, "sample"), (everyone, x_test, y_test, "sample")]
-        plan += [(drawing, x_test, y_test, mode) for mode in MODES[1:] if noisy]
+        noisy = [segment for segment in self.network.segments if segment.kind == "q"]
+        if noisy:  # what draws nothing is the same in all modes
+            self._add_means(noisy)
+            drawing = slice(noisy[0].start, noisy[-1].stop)
+            plan += [(drawing, x_test, y_test, mode) for mode in MODES[1:]]
         results = []
         for part in plan:
             totals = self._evaluate(*part, stop)
@@ -208,8 +209,8 @@ class Pack:
                 return None
             results.append(totals)
         train, sample, *others = results
-        tests = [sample.clone() for _ in MODES]  # what draws nothing is the same in all modes
-        for test, other in zip(tests[1:], others, strict=False):
+        tests = [sample.clone() for _ in MODES]
+        for test, other in zip(tests[1:], others, strict=bool(noisy)):
             test[:, drawing] = other
         (train_loss, _), *tests = torch.stack([train, *tests]).tolist()
         seconds = (time.perf_counter() - start) / len(self.runs)

@@ -155,9 +155,10 @@ def _look_up(
 
 
 def _blocks(length: int, largest: int) -> dict[str, int]:
-    """Rows and columns of a block, the fastest of those tried: whole rows, which are read once.
+    """Rows and columns of a block, the fastest of those tried.
 
-    Of longer ones few at a time, so that the second reading finds them in the cache.
+    Up to the largest length whose registers do not spill a row is read whole, and once. Of longer
+    rows so few are worked on at a time that the cache still has them at the second reading.
     """
     columns = triton.next_power_of_2(length)
     if columns > largest:
