@@ -6,6 +6,7 @@ import torch
 from qneurons import q_activation
 from qneurons.activations import register, resolve, unregister
 from qneurons.study import networks
+from qneurons.study.means import MeanTable
 from qneurons.study.packing import PackedNetwork, drop, orders, stream, words
 from qneurons.study.runs import Run
 
@@ -150,6 +151,11 @@ def test_modes():
     torch.testing.assert_close(sampled, expected)
     expected = q_activation(x, "elu", training=False)
     torch.testing.assert_close(net._activate(x, seed, "limit"), expected)
+    net.set_means(MeanTable(1e-3, x), [0.5, 0.7])
+    found = net._activate(x, seed, "mean")
+    for i, lam in enumerate([0.5, 0.7]):
+        expected = q_activation(x[i], "elu", lam, training=False, eval_mode="mean")
+        torch.testing.assert_close(found[i], expected, rtol=1e-4, atol=1e-4)
 
 
 def test_parameters_are_what_is_trained():

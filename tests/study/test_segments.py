@@ -5,9 +5,8 @@ import torch
 
 from qneurons import q_activation
 from qneurons.activations import resolve
-from qneurons.study.means import MeanTable
 from qneurons.study.runs import Run
-from qneurons.study.segments import ByAutograd, Draw, Mean, activate, segments
+from qneurons.study.segments import ByAutograd, Draw, activate, segments
 
 
 def run(setting, activation="elu"):
@@ -60,12 +59,3 @@ def test_relu_has_pytorch_s_gradient_at_zero():
     x = torch.zeros(2, 3, requires_grad=True)
     activate(x, [(slice(0, 2), ByAutograd(resolve("relu")))]).sum().backward()
     assert torch.equal(x.grad, torch.zeros(2, 3))
-
-
-def test_means_are_written_where_they_belong():
-    row, x = resolve("tanh"), torch.randn(3, 4, 5)
-    pieces = MeanTable(1e-3, x).rows(row, [0.1, 5.0])
-    out = activate(x, [(slice(0, 1), ByAutograd(row)), (slice(1, 3), Mean(pieces))])
-    expected = q_activation(x[2], row, 5.0, training=False, eval_mode="mean")
-    torch.testing.assert_close(out[2], expected, rtol=1e-4, atol=1e-4)
-    assert torch.equal(out[0], x[0].tanh())

@@ -17,13 +17,12 @@ from qneurons.kernels import kernel_name
 from qneurons.noise import philox
 from qneurons.study import networks as n
 from qneurons.study.layers import KERNEL, absorb, convolve, normalise, pool
-from qneurons.study.means import Means, MeanTable
+from qneurons.study.means import Means, MeanTable, look_up
 from qneurons.study.runs import Run
 from qneurons.study.segments import (
     ByAutograd,
     Draw,
-    Function,
-    Mean,
+    Elementwise,
     Segment,
     activate,
     segments,
@@ -161,13 +160,13 @@ class PackedNetwork:
         return [self.tensors[f"{index}.{name}"] for name in names]
 
     def _activate(self, x: Tensor, seed: Tensor, mode: str) -> Tensor:
-        def function(segment: Segment, means: Means | None) -> Function:
+        def function(segment: Segment, means: Means | None) -> Elementwise:
             runs, row = segment.runs, segment.activation
             if segment.kind == "base":
                 return ByAutograd(row)
             if segment.kind == "q" and mode == "mean":
                 assert means is not None, "set_means comes first"
-                return Mean(means)
+                return ByAutograd(lambda x: look_up(x, *means))
             # Without noise the draw is the limit, in one kernel.
             is_limit = segment.kind == "limit" or mode == "limit"
             lam, phi = (self.zero, self.zero[:1]) if is_limit else (self.lam, self.phi)

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +12,6 @@ from torch import Tensor
 from qneurons import kernels
 from qneurons.activations import Activation, resolve
 from qneurons.differentiation import row_of
-from qneurons.study.means import Means, look_up
 from qneurons.study.runs import Run, parse_setting
 
 
@@ -46,17 +45,9 @@ def segments(runs: Sequence[Run]) -> list[Segment]:
 # --- what a segment computes ----------------------------------------------------------------------
 
 
-class Function(Protocol):
-    """Of elements, and the pull of a gradient through it; both write to ``out``."""
-
-    def forward(self, x: Tensor, out: Tensor) -> None: ...
-
-    def backward(self, grad: Tensor, x: Tensor, out: Tensor) -> None: ...
-
-
 @dataclass(frozen=True)
 class ByAutograd:
-    """Any function: f itself, or a row without a kernel."""
+    """Any function: f itself, the mean, or a row without a kernel."""
 
     function: Callable[[Tensor], Tensor]
 
@@ -93,20 +84,10 @@ class Draw:
         return backend, (self.seed, self.lam, self.phi, x[0].numel(), name, parameters)
 
 
-@dataclass(frozen=True)
-class Mean:
-    """E[g_q(x)], for evaluation alone."""
-
-    means: Means
-
-    def forward(self, x: Tensor, out: Tensor) -> None:
-        look_up(x, *self.means, out)
-
-    def backward(self, grad: Tensor, x: Tensor, out: Tensor) -> None:
-        raise NotImplementedError
+Elementwise = ByAutograd | Draw  # forward, and the pull of a gradient; both write to out
 
 
-def activate(x: Tensor, parts: Sequence[tuple[slice, Function]]) -> Tensor:
+def activate(x: Tensor, parts: Sequence[tuple[slice, Elementwise]]) -> Tensor:
     """Of x, whose first dimension is the run, every part by its own function."""
     return _Activate.apply(x.contiguous(), parts)
 
@@ -115,7 +96,7 @@ class _Activate(torch.autograd.Function):
     """Without ``split`` and ``cat``, which would copy x and its gradient once more."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, parts: Sequence[tuple[slice, Function]]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, parts: Sequence[tuple[slice, Elementwise]]) -> Tensor:
         ctx.save_for_backward(x)
         ctx.parts = parts
         out = torch.empty_like(x)
