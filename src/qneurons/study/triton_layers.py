@@ -30,7 +30,8 @@ def _normalise(
     origin = tl.load(x_ptr + begin, is_row, 0.0).to(tl.float32)
     first = tl.zeros((BLOCK_R, BLOCK_L), tl.float32)
     second = tl.zeros((BLOCK_R, BLOCK_L), tl.float32)
-    x, at, inside = _read(x_ptr, begin, 0, is_row, LENGTH, BLOCK_L)
+    if LENGTH <= BLOCK_L:
+        x, at, inside = _read(x_ptr, begin, 0, is_row, LENGTH, BLOCK_L)
     for start in range(0, LENGTH, BLOCK_L):
         if LENGTH > BLOCK_L:
             x, at, inside = _read(x_ptr, begin, start, is_row, LENGTH, BLOCK_L)
@@ -67,8 +68,9 @@ def _normalise_backward(
     mean, scale = tl.load(mean_ptr + row, is_row, 0.0), tl.load(scale_ptr + row, is_row, 0.0)
     plain = tl.zeros((BLOCK_R, BLOCK_L), tl.float32)
     scaled = tl.zeros((BLOCK_R, BLOCK_L), tl.float32)
-    x, at, inside = _read(x_ptr, begin, 0, is_row, LENGTH, BLOCK_L)
-    grad, _, _ = _read(grad_ptr, begin, 0, is_row, LENGTH, BLOCK_L)
+    if LENGTH <= BLOCK_L:
+        x, at, inside = _read(x_ptr, begin, 0, is_row, LENGTH, BLOCK_L)
+        grad, _, _ = _read(grad_ptr, begin, 0, is_row, LENGTH, BLOCK_L)
     for start in range(0, LENGTH, BLOCK_L):
         if LENGTH > BLOCK_L:
             x, at, inside = _read(x_ptr, begin, start, is_row, LENGTH, BLOCK_L)
