@@ -58,6 +58,7 @@ def backward(
     inner: int,
     name: str,
     parameters: Sequence[float],
+    *,
     out: Tensor | None = None,
 ) -> Tensor:
     """As :func:`qneurons.kernels.plain.backward`; without a gradient, as its ``forward``."""

@@ -18,6 +18,7 @@ def forward(
     inner: int,
     name: str,
     parameters: Sequence[float],
+    *,
     out: Tensor | None = None,
 ) -> Tensor:
     """g(x, δ), with δ of the seeds as in :func:`qneurons.noise.seeded_delta`.
@@ -38,6 +39,7 @@ def backward(
     inner: int,
     name: str,
     parameters: Sequence[float],
+    *,
     out: Tensor | None = None,
 ) -> Tensor:
     """The gradient with respect to x, from that with respect to g: grad · dg/dx."""

@@ -210,7 +210,7 @@ class Pack:
             results.append(totals)
         train, sample, *others = results
         tests = [sample.clone() for _ in MODES]
-        for test, other in zip(tests[1:], others, strict=bool(noisy)):
+        for test, other in zip(tests[1:], others, strict=False):  # none where nothing draws
             test[:, drawing] = other
         (train_loss, _), *tests = torch.stack([train, *tests]).tolist()
         seconds = (time.perf_counter() - start) / len(self.runs)

@@ -151,10 +151,8 @@ def correlate_gradients(x: Tensor, grad: Tensor, padding: int) -> tuple[Tensor, 
     # Enough programs to fill the device; every part sums in its own order, and so always alike.
     parts = max(1, min(triton.cdiv(1024, blocks * runs), num_positions // 1024))
     share = triton.cdiv(triton.cdiv(num_positions, parts), block_p) * block_p
-    matrix, bias = (
-        torch.empty(parts, runs, *depth, features, dtype=torch.float32, device=x.device)
-        for depth in ((9 * channels,), ())
-    )
+    matrix = x.new_empty(parts, runs, 9 * channels, features, dtype=torch.float32)
+    bias = x.new_empty(parts, runs, features, dtype=torch.float32)
     _correlate_gradients[blocks, parts, runs](
         x, grad, matrix, bias, *x.stride()[:3], num_positions,
         **_constants(x, features, padding), SHARE=share,
