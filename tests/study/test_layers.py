@@ -25,6 +25,28 @@ def test_every_run_is_convolved_with_its_own_kernels(x, padding):
         torch.testing.assert_close(of_run(out, i), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_every_run_has_a_matrix_of_its_own_which_backward_changes(dtype):
+    generator = torch.Generator().manual_seed(0)
+    x, weight, bias = (
+        torch.randn(*shape, generator=generator).to(dtype).double().requires_grad_()
+        for shape in [(3, 4, 5), (3, 6, 4), (3, 6)]
+    )
+    expected = torch.baddbmm(bias.unsqueeze(2), weight, x)
+    grad = torch.randn(expected.shape, generator=generator).to(dtype)
+    grads = torch.autograd.grad(expected, (x, weight, bias), grad.double())
+    after = weight.detach() + grads[1]
+    with torch.autocast("cpu", dtype, enabled=dtype != torch.float64):
+        out = layers.connect(x, weight, bias)
+    found = torch.autograd.grad(out, (x, weight, bias), grad, allow_unused=True)
+    assert out.dtype == dtype
+    assert found[1] is None
+    tolerance = {"rtol": 0, "atol": 1e-12 if dtype == torch.float64 else 0.05}
+    pairs = (out, expected), (found[0], grads[0]), (found[2], grads[2]), (weight, after)
+    for ours, reference in pairs:
+        torch.testing.assert_close(ours.double(), reference, **tolerance)
+
+
 def norm_of(weight, bias, mean, var):
     module = torch.nn.BatchNorm2d(len(mean), layers.EPS, layers.MOMENTUM).double()
     values = {"weight": weight, "bias": bias, "running_mean": mean, "running_var": var}

@@ -81,13 +81,13 @@ def test_a_run_is_what_an_ordinary_loop_gives(network, kind):
             decay.step()
         [record] = pack.train_epoch()
     for name, value in pack.state().items():
-        torch.testing.assert_close(value[0], model.state_dict()[name], rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(value[0], model.state_dict()[name], rtol=1e-9, atol=1e-9)
     model.eval()
     with torch.no_grad():
         logits = model(dataset.x_test.double() / 255)
         train_loss = F.cross_entropy(model(images), labels).item()
-    assert record.train_loss == pytest.approx(train_loss, rel=1e-6)
-    assert record.test_loss == pytest.approx(F.cross_entropy(logits, dataset.y_test).item(), 1e-6)
+    assert record.train_loss == pytest.approx(train_loss, rel=1e-9)
+    assert record.test_loss == pytest.approx(F.cross_entropy(logits, dataset.y_test).item(), 1e-9)
     right = (logits.argmax(1) == dataset.y_test).double().mean().item()
     assert record.test_accuracy == record.test_accuracy_mean == pytest.approx(right)
 

@@ -30,6 +30,15 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor, *, padding: int) -> Tensor
     return torch.stack([F.conv2d(*of_run, padding=padding).transpose(0, 1) for of_run in of_runs])
 
 
+def connect(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Every run's columns by a matrix of its own, of run × feature × input.
+
+    Backward adds the weights' gradient to the weights and returns none: of a loss times minus the
+    learning rate that is a step of SGD, without a tensor as large as the weights on the way.
+    """
+    return _Dense.apply(x, weight, bias)
+
+
 def normalise(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor) -> Tensor:
     """Batch normalisation in training of every run's channels; ``mean`` and ``var`` follow."""
     if is_fused(x):
@@ -68,13 +77,38 @@ def pool(x: Tensor) -> Tensor:
     return F.max_pool2d(x.flatten(0, 1), POOL).unflatten(0, x.shape[:2])
 
 
+def _autocast(x: Tensor) -> Tensor:
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
+
+
+class _Dense(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        x = _autocast(x)
+        ctx.save_for_backward(x, weight)
+        return torch.baddbmm(bias.to(x.dtype).unsqueeze(2), weight.to(x.dtype), x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        (x, weight), (grad,) = ctx.saved_tensors, grads
+        grad_x = None
+        if ctx.needs_input_grad[0]:
+            grad_x = torch.bmm(weight.to(x.dtype).transpose(1, 2), grad)
+        weight, across = weight.detach(), x.transpose(1, 2)
+        if x.dtype == weight.dtype:
+            weight.baddbmm_(grad, across)
+        else:
+            weight += torch.bmm(grad, across)
+        return grad_x, None, grad.sum(2)
+
+
 class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> Tensor:
         from qneurons.study.triton_convolutions import correlate
 
-        if torch.is_autocast_enabled(x.device.type):
-            x = x.to(torch.get_autocast_dtype(x.device.type))
+        x = _autocast(x)
         if x.stride()[3:] != (x.shape[4], 1):
             x = x.contiguous()
         ctx.save_for_backward(x, weight)
@@ -92,7 +126,7 @@ class _Convolution(torch.autograd.Function):
             mirrored = weight.to(x.dtype).flip(3, 4).permute(0, 3, 4, 1, 2).flatten(1, 3)
             grad_x = correlate(grad, mirrored.contiguous(), None, KERNEL - 1 - ctx.padding)
         matrix, grad_bias = correlate_gradients(x, grad, ctx.padding)
-        # Contiguous as the weights are: the optimizer fuses what is alike.
+        # Contiguous as the weights are: additions to many tensors are fused where they are alike.
         grad_weight = matrix.unflatten(1, (KERNEL, KERNEL, -1)).permute(0, 4, 3, 1, 2).contiguous()
         return grad_x, grad_weight, grad_bias, None
 

@@ -16,7 +16,7 @@ from qneurons.functional import sample
 from qneurons.kernels import kernel_name
 from qneurons.noise import philox
 from qneurons.study import networks as n
-from qneurons.study.layers import KERNEL, absorb, convolve, normalise, pool
+from qneurons.study.layers import KERNEL, absorb, connect, convolve, normalise, pool
 from qneurons.study.means import Means, MeanTable, look_up
 from qneurons.study.runs import Run
 from qneurons.study.segments import (
@@ -120,7 +120,7 @@ class PackedNetwork:
                     x = convolve(x, weight, bias, padding=KERNEL // 2 if layer.same else 0)
                 case n.Dense():
                     weight, bias = self._of(index, "weight", "bias")
-                    x = torch.baddbmm(bias.unsqueeze(2), weight, x)
+                    x = connect(x, weight, bias)
                 case n.Activation():
                     x = self._activate(x, next(draws), mode)
                 case n.BatchNorm() if training:

@@ -88,13 +88,11 @@ class Pack:
         self.seeds = torch.empty(
             self.num_steps, num_draws, num_runs, dtype=torch.int64, device=device
         )
-        self.rates = torch.empty(self.num_steps, dtype=torch.float32, device=device)
+        self.rates = torch.empty(self.num_steps, dtype=self.dtype, device=device)
         self.deviations = torch.empty(
             self.num_steps, len(self.noisy), dtype=self.dtype, device=device
         )
         self.step = torch.zeros(1, dtype=torch.int64, device=device)
-        self.rate = torch.zeros((), dtype=torch.float32, device=device)
-        self.optimizer = torch.optim.SGD(self.parameters, lr=self.rate, fused=True)
 
     # --- one epoch --------------------------------------------------------------------------------
 
@@ -160,17 +158,25 @@ class Pack:
         images = _scaled(batch_images, self.dtype).transpose(1, 2)
         logits = self.network(images, seeds[: self.network.num_draws], training=True)
         losses = F.cross_entropy(logits, y_train[picked], reduction="none").mean(1)
-        grads = torch.autograd.grad(losses.sum(), self.parameters)
-        if len(self.noisy):
-            deviation = self.deviations.index_select(0, self.step).squeeze(0)
-            noise_seeds = seeds[self.network.num_draws :].index_select(1, self.noisy)
-            for grad, seed in zip(grads, noise_seeds, strict=True):
-                grad.index_add_(0, self.noisy, _noise(grad, seed, deviation))
-        for parameter, grad in zip(self.parameters, grads, strict=True):
-            parameter.grad = grad
-        self.rate.copy_(self.rates.index_select(0, self.step).squeeze(0))
-        self.optimizer.step()
+        self._change_parameters(losses, seeds[self.network.num_draws :])
         self.step += 1
+
+    @torch.no_grad()
+    def _change_parameters(self, losses: Tensor, noise_seeds: Tensor) -> None:
+        """A step of SGD: the gradients of -rate × loss are the changes."""
+        rate = self.rates.index_select(0, self.step)
+        changes = torch.autograd.grad(
+            losses, self.parameters, -rate.expand_as(losses), allow_unused=True
+        )
+        # None of a dense layer's weights, which backward has changed already.
+        pairs = [p for p in zip(self.parameters, changes, strict=True) if p[1] is not None]
+        torch._foreach_add_(*zip(*pairs, strict=True))
+        if not len(self.noisy):
+            return
+        deviation = rate * self.deviations.index_select(0, self.step).squeeze(0)
+        noise_seeds = noise_seeds.index_select(1, self.noisy)
+        for parameter, seed in zip(self.parameters, noise_seeds, strict=True):
+            parameter.index_add_(0, self.noisy, _noise(parameter, seed, deviation), alpha=-1)
 
     def _capture(self, batch_size: int) -> None:
         """Records a step as a CUDA graph; what trying it out changes is put back."""
@@ -276,10 +282,10 @@ def _scaled(images: Tensor, dtype: torch.dtype) -> Tensor:
     return images.to(dtype).div_(255)
 
 
-def _noise(grad: Tensor, seed: Tensor, deviation: Tensor) -> Tensor:
+def _noise(like: Tensor, seed: Tensor, deviation: Tensor) -> Tensor:
     """Normal noise for some runs: with φ = 0 and λ its deviation, δ is just that."""
-    zero, shape = torch.zeros_like(deviation[:1]), (len(seed), *grad.shape[1:])
-    return seeded_delta(shape, seed, deviation, zero, grad[0].numel(), dtype=grad.dtype)
+    zero, shape = torch.zeros_like(deviation[:1]), (len(seed), *like.shape[1:])
+    return seeded_delta(shape, seed, deviation, zero, like[0].numel(), dtype=like.dtype)
 
 
 @contextlib.contextmanager
