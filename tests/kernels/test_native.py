@@ -167,6 +167,15 @@ def test_what_is_not_finite_stays_as_in_the_reference(build, row, lam):
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_one_nan_among_small_inputs_is_seen(build, row):
+    """Where no other is near a kink, the form of all might be one that does not ask."""
+    x = torch.full((3000,), 0.01)
+    x[2000] = torch.nan
+    value, _ = call(x, row, law(lam=0.02))
+    assert torch.equal(value.isnan(), x.isnan())
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_large_inputs_stay_finite(build, row):
     x = torch.tensor([-1e4, -200.0, -90.0, 90.0, 200.0, 1e4]).repeat(500)
     for phi in (1e-3, 0.5, 1.0, 50.0):

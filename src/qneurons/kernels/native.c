@@ -268,10 +268,14 @@ static float largest(const float *restrict x) {
     return float_of(found);
 }
 
-/* Whether a step of up to reach |x| can take an x to a kink; also where x is NaN. */
+/* Whether a step of up to reach |x| can take an x to a kink other than 0; also where x is NaN. */
 static int is_near_kink(const float *restrict x, float low, float high, float reach) {
+    float nearest = at_most(low == 0 ? ANY : magnitude(low), high == 0 ? ANY : magnitude(high));
+    float out_of_reach = 0.999999f * nearest / (1 + reach);
     for (int i = 0; i < PIECE; i += 128) {
-        uint32_t found = 0;
+        uint32_t large = 0, found = 0;
+        for (int j = i; j < i + 128; j++) large |= !(magnitude(x[j]) < out_of_reach);
+        if (!large) continue; /* as a rule with relu6 */
         for (int j = i; j < i + 128; j++) {
             float step = reach * magnitude(x[j]);
             found |= !((magnitude(x[j] - low) >= step) & (magnitude(x[j] - high) >= step));
