@@ -18,7 +18,7 @@ from qneurons.reference import compute_dtype
 
 EVAL_MODES = ("limit", "mean", "sample")
 # Of the paper's two constants: networks trained with 0.02 could not be told from those trained with
-# the limit, and those with 0.1 were better (RESULTS.md).
+# the limit, and those with 0.1 were better, where they learnt anything (RESULTS.md).
 LAM = 0.1
 
 

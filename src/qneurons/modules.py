@@ -41,13 +41,15 @@ class QActivation(nn.Module):
         activation: f, as a name, a function, a module or any elementwise callable; see
             :func:`qneurons.activations.resolve`.
         lam: λ ≥ 0. Of the paper's constants 0.02 and 0.1 the default is the one that ended better
-            in our study; annealing from 5 was better still (:class:`~qneurons.LambdaScheduler`).
+            in our study; annealing from 5 was better still (:class:`~qneurons.LambdaScheduler`),
+            and tanh in a CNN learnt nothing with either constant but with annealing (RESULTS.md).
             May be set later, ``module.lam = 0.02``, also under ``torch.compile``, but not between a
             forward and its backward, which draws the same noise again.
         phi: φ ≥ 0, the smallest :math:`|q - 1|`.
         eval_mode: ``"limit"``, :math:`f'(x)x`; ``"mean"``, :math:`E_q[g_q(x)]`; or ``"sample"``.
-            In our study (RESULTS.md) the limit, the cheapest, was better than a draw for every λ
-            above 0.02, in loss at least, and nowhere measurably worse than the mean.
+            In our study (RESULTS.md) the limit, the cheapest, was as good as a draw or better at
+            the λ with which training ended, 0.18 at most. Evaluate with ``"sample"`` while λ is
+            large: there the limit was better in MLPs, but much worse for tanh in a CNN.
         inplace: accepted for compatibility, and ignored.
         parameters: values of f's parameters, such as ``alpha=0.5``.
 

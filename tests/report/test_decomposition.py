@@ -83,6 +83,23 @@ def test_harm_is_no_gain(make_frame):
     assert judge_question(Evidence(make_frame(gain=harmful))).answer == "the noise"
 
 
+def test_a_cell_with_runs_that_learn_nothing_is_left_out_and_told_of(make_frame):
+    lost = ELU._replace(activation="tanh")
+
+    def effect(size):
+        return lambda cell, setting: size if (cell, setting) == (lost, "limit") else 0
+
+    cells = {"cells": [ELU, lost], "loss_gain": effect(-2.3)}
+    frame = make_frame(gain=lambda *case: both(*case) + effect(-0.88)(*case), **cells)
+    found = judge_question(Evidence(frame))
+    assert found.answer == "both"
+    assert found.reason.startswith("Over 1 cell and 10 seeds")
+    assert "; 1 of 2 cells left out, with runs that learn nothing (with them -21" in found.reason
+    alone = judge_question(Evidence(make_frame(**cells | {"cells": [lost]})))
+    assert alone.answer == OPEN
+    assert alone.missing[0].endswith("a q setting, all of whose runs learn something")
+
+
 def test_diverged_runs_are_told_of_and_cost_their_setting_no_seed(make_frame):
     diverged = {("a9", seed): 2 for seed in range(4)}
     found = judge_question(Evidence(make_frame(gain=both, diverged=diverged)))

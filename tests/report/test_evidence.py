@@ -116,6 +116,24 @@ def test_what_was_left_out_is_told(make_frame):
     assert pooled.label.endswith("q over base (1 of 3 cases left out for missing runs)")
 
 
+def test_settings_that_learn_nothing_are_counted_and_not_averaged(make_frame):
+    lost = ELU._replace(activation="tanh")
+    frame = make_frame(
+        cells=[ELU, lost],
+        gain=lambda cell, setting: -0.88 if (cell, setting) == (lost, "c0.1") else 0,
+        loss_gain=lambda cell, setting: -2.3 if (cell, setting) == (lost, "c0.1") else 0,
+    )
+    evidence = Evidence(frame)
+    assert (evidence.untrained(ELU), evidence.untrained(lost)) == ({}, {"c0.1": 10})
+    rows = [evidence.contrast(cell, "c0.1", "base") for cell in (ELU, lost)]
+    pooled = evidence.pooled("q over base", rows)
+    assert pooled.label.endswith("q over base (1 of 2 left out that did not train)")
+    assert abs(pooled.value) < 0.1
+    alone = evidence.pooled("q over base", rows[1:])
+    assert alone.value == pytest.approx(-88, abs=0.1)
+    assert "left out" not in alone.label
+
+
 def test_pooling_finds_what_single_samples_cannot(make_frame):
     cells = [ELU._replace(activation=f"f{i}") for i in range(20)]
     evidence = Evidence(make_frame(cells=cells, gain=3e-4, noise=4e-4))

@@ -132,6 +132,16 @@ def test_a_missing_panel_says_so():
     assert pixels(figure).std() > 0.05
 
 
+def test_a_setting_that_learns_nothing_does_not_flatten_the_others():
+    lost = [replace(curve, mean=[0.1] * 5, low=[0.1] * 5, high=[0.1] * 5) for curve in both("c0.1")]
+    figure = draw_curves(both("base") + lost, setting_styles(["base", "c0.1"]))
+    accuracy, loss = figure.axes
+    assert accuracy.get_ylim()[0] > 50
+    assert [text.get_text() for text in accuracy.texts] == ["far below: c0.1"]
+    assert loss.get_ylim()[0] < 0.1 < loss.get_ylim()[1]
+    assert not loss.texts
+
+
 @pytest.mark.parametrize("epochs", [1, 2, 100])
 def test_few_and_many_epochs_are_drawn(epochs):
     figure = draw_curves(

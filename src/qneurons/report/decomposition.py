@@ -1,11 +1,12 @@
 """The noise or the limit? The gain of q over base as (limit - base) + (q - limit)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from qneurons.report.evidence import Evidence, number, pool
+from qneurons.report.evidence import Evidence, Pool, number, pool
 from qneurons.report.inference import ALPHA, Estimate, estimate, holm, paired_test
 from qneurons.report.statistics import MIN_PAIRS, Cell, is_q
 from qneurons.report.verdicts import LINEAR, OPEN, Claim, Number, Verdict
@@ -17,7 +18,8 @@ QUESTION = Claim(
     "Where does a gain come from: the noise in q, or the activation f'(x)x that q tends to?",
     "The gain in test accuracy of q over base is the sum of limit over base (the limit's part) and "
     "q over limit (the noise's part). Each is taken by seed as a share of base's error, averaged "
-    "over all q settings of all cells with curved activations that have base, limit and q. Where "
+    "over all q settings of all cells with curved activations that have base, limit and q. A cell "
+    "is left out if a run of it ends no better than guessing: it would outweigh all others. Where "
     "runs are missing, settings and seeds are left out until all that are left have all seeds. "
     "A part has no gain if its 95 % interval ends below 2 % of base's error (many cells make a "
     "trifle significant) or it is significantly negative; else it gains if it is positive with "
@@ -48,11 +50,13 @@ def decompose(evidence: Evidence) -> list[Decomposition]:
 
 
 def judge_question(evidence: Evidence) -> Verdict:
-    cells = [cell for cell in _cells(evidence) if cell.activation not in LINEAR]
+    curved = [cell for cell in _cells(evidence) if cell.activation not in LINEAR]
+    cells = [cell for cell in curved if not evidence.untrained(cell)]
     if not cells:
-        lacking = ("a cell of a curved activation with base, limit and a q setting",)
+        learning = ", all of whose runs learn something" if curved else ""
+        lacking = (f"a cell of a curved activation with base, limit and a q setting{learning}",)
         return Verdict(QUESTION, OPEN, f"These data lack {lacking[0]}.", missing=lacking)
-    pooled = pool(_shares(evidence, cell, q) for cell in cells for q in _q_settings(evidence, cell))
+    pooled = _pooled(evidence, cells)
     n = len(pooled.values)
     if n < MIN_PAIRS:
         lacking = (f"seeds: there are {n} of the {MIN_PAIRS} that the answer needs",)
@@ -73,11 +77,19 @@ def judge_question(evidence: Evidence) -> Verdict:
         for (metric, cell, _), final in evidence.finals.items()
         if metric == "test_accuracy" and cell in cells
     )
+    left_out = ""
+    if len(cells) < len(curved):
+        _, *with_them = (_share(estimate(part)) for part in _pooled(evidence, curved).values.T)
+        left_out = (
+            f"; {len(curved) - len(cells)} of {len(curved)} cells left out, with runs that learn "
+            f"nothing (with them {' and '.join(with_them)})"
+        )
     reason = (
         f"Over {len(cells)} cell{'s' * (len(cells) > 1)} and {n} seeds, in shares of base's error, "
         f"the limit's part is {_share(limit)} ({limit_gain}), "
         f"the noise's part {_share(noise)} ({noise_gain})"
         + (f"; {diverged} diverged runs are in neither" if diverged else "")
+        + left_out
         + (f"; {pooled.lost}." if pooled.lost else ".")
     )
     numbers = (
@@ -113,6 +125,10 @@ def _parts(evidence: Evidence, cell: Cell, setting: str) -> dict[int, NDArray[np
 def _shares(evidence: Evidence, cell: Cell, setting: str) -> dict[int, NDArray[np.float64]]:
     scale = evidence.scale(cell, evidence.final(cell, "base").metric)
     return {seed: parts / scale for seed, parts in _parts(evidence, cell, setting).items()}
+
+
+def _pooled(evidence: Evidence, cells: Iterable[Cell]) -> Pool:
+    return pool(_shares(evidence, cell, q) for cell in cells for q in _q_settings(evidence, cell))
 
 
 def _gain(part: Estimate, p: float) -> str:

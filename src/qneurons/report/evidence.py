@@ -21,9 +21,11 @@ from qneurons.report.statistics import (
     finals,
 )
 from qneurons.report.verdicts import Number
+from qneurons.study.data import NUM_CLASSES
 
 MARGIN = 0.05  # a gain below this share of base's error (of base's loss) is not worth having
 LEAST_ERROR = 1e-4  # a share of an error below one image in ten thousand means nothing
+GUESSING = 0.95 * math.log(NUM_CLASSES)  # a run that ends with a training loss above learnt nothing
 
 Gain = Literal["gain", "no gain", "unclear"]
 
@@ -81,6 +83,15 @@ class Evidence:
         mean = self.final(cell, "base", metric.name).estimate.mean
         return max(1 - mean, LEAST_ERROR) if metric.higher else mean
 
+    def untrained(self, cell: Cell) -> dict[str, int]:
+        """How many runs of a setting end no better than guessing, where there are any.
+
+        The accuracies of a cell are then far apart, and it would outweigh all others in a mean.
+        """
+        ends = {s: self.final(cell, s, "train_loss").values.values() for s in self.settings(cell)}
+        counts = {setting: sum(loss > GUESSING for loss in ends[setting]) for setting in ends}
+        return {setting: count for setting, count in counts.items() if count}
+
     def gain(self, contrast: Contrast) -> Gain:
         """The rule of :data:`MARGIN_RULE` for one contrast."""
         if contrast.outcome != "unclear":
@@ -97,11 +108,19 @@ class Evidence:
         return {seed: sign * (a[seed] - b[seed]) for seed in sorted(a.keys() & b.keys())}
 
     def pooled(self, label: str, rows: Iterable[Contrast]) -> Number:
-        """The mean gain over contrasts of one metric, taken by seed."""
+        """The mean gain over contrasts of one metric, taken by seed, of settings that learn."""
         rows = list(rows)
         metric = rows[0].metric
-        pooled = pool(self.gains_by_seed(row) for row in rows)
-        label = f"gain in {metric.title}, {label}" + (f" ({pooled.lost})" if pooled.lost else "")
+        learning = [
+            row
+            for row in rows
+            if not {row.setting, row.reference} & self.untrained(row.cell).keys()
+        ]
+        pooled = pool(self.gains_by_seed(row) for row in learning or rows)
+        lost = [pooled.lost] if pooled.lost else []
+        if learning and len(learning) < len(rows):
+            lost.append(f"{len(rows) - len(learning)} of {len(rows)} left out that did not train")
+        label = f"gain in {metric.title}, {label}" + (f" ({'; '.join(lost)})" if lost else "")
         p = paired_test(pooled.values)[1]
         return number(label, estimate(pooled.values), p, unit="pp" if metric.percent else "")
 

@@ -155,10 +155,12 @@ def draw_curves(curves: Sequence[Curve], styles: Mapping[str, Style]) -> "Figure
         for i, activation in enumerate(activations):
             for metric, line in zip(_METRICS, axes[2 * i : 2 * i + 2], strict=True):
                 row = [c for c in curves if (c.activation, c.metric) == (activation, metric)]
+                below = _far_below(row)
                 for ax, dropout in zip(line, columns, strict=True):
                     panel = [curve for curve in row if curve.dropout == dropout]
                     _draw_panel(ax, panel, styles, settings)
-                _set_scale(line[0], row, metric)
+                    _name_below(ax, [curve.setting for curve in panel if curve in below])
+                _set_scale(line[0], [curve for curve in row if curve not in below], metric)
                 line[0].set_ylabel(_METRICS[metric])
             for ax, dropout in zip(axes[2 * i], columns, strict=True):
                 ax.set_title(f"{activation}, {'with' if dropout else 'without'} dropout")
@@ -205,6 +207,19 @@ def _draw_panel(
             ms=3.2,
             markevery=(start, every),
         )
+
+
+def _far_below(row: Sequence[Curve]) -> list[Curve]:
+    """Accuracies that end so far below the others that beside them these would be one line."""
+    accuracies = [curve for curve in row if curve.metric == "test_accuracy"]
+    best = max((c.mean[-1] for c in accuracies if math.isfinite(c.mean[-1])), default=0)
+    return [curve for curve in accuracies if curve.mean[-1] < best / 2]
+
+
+def _name_below(ax: "Axes", settings: Sequence[str]) -> None:
+    if settings:
+        text = f"far below: {', '.join(settings)}"
+        ax.text(0.98, 0.03, text, transform=ax.transAxes, ha="right", fontsize=8)
 
 
 def _set_scale(ax: "Axes", row: Sequence[Curve], metric: str) -> None:
