@@ -1,10 +1,10 @@
 """Publishes a store of the paper's study: results/paper, RESULTS.md, and a few lines of the README.
 
-    python benchmarks/publish.py STORE [--naive naive.csv]
+    python benchmarks/publish.py STORE [--naive naive.csv] [--rates STORE]
 
-Every number is computed: from the store, from what naive_loop.py found, and from
-results/training-cuda.csv (bench_training.py). Cells that are not whole, with all settings and seeds
-to the last epoch, are left out.
+Every number is computed: from the store, from what naive_loop.py found, from a store of rates.toml,
+and from results/training-cuda.csv (bench_training.py). Cells that are not whole, with all settings
+and seeds to the last epoch, are left out.
 """
 
 import argparse
@@ -23,6 +23,7 @@ from publishing.findings import (
     lam_table,
     modes_table,
     naive_table,
+    rates_table,
     split_cells,
     time_table,
     times,
@@ -66,6 +67,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("store", type=Path)
     parser.add_argument("--naive", type=Path, help="rows of naive_loop.py; else the last")
+    parser.add_argument("--rates", type=Path, help="a store of rates.toml; else the last")
     options = parser.parse_args()
     study = load_study("paper")
     store = Store.open(options.store, readonly=True)
@@ -76,6 +78,11 @@ def main():
     if options.naive:
         pl.read_csv(options.naive).write_parquet(PAPER / "naive.parquet")
     naive = pl.read_parquet(PAPER / "naive.parquet")
+    if options.rates:
+        rates = Store.open(options.rates, readonly=True).frame()
+        rates.write_parquet(PAPER / "rates.parquet")
+    rates = pl.read_parquet(PAPER / "rates.parquet")
+    ordinary = pl.read_csv(PAPER / "naive-tanh-cnn.csv")
     measured = ROOT / "benchmarks" / "results"
     spent = times(frame, study, pl.read_csv(measured / "training-cuda.csv"))
     spent.write_csv(measured / "paper-time.csv")
@@ -110,15 +117,17 @@ def main():
         " ".join(said),
         "![gain over base of every setting](results/paper/gains.png)",
         f"Gain in test accuracy over f after the last epoch: mean over {num_seeds} seeds and 95 % "
-        "interval.",
+        "interval. An arrow: nothing was learnt.",
         "Trained so far, whole cells only (a cell is a network, an activation, with or without "
         f"dropout, {num_settings} settings, {num_seeds} seeds, {study.epochs} epochs):",
         coverage(evidence, study),
         to_markdown(gains_table(evidence)),
         in_progress(begun),
+        to_markdown(rates_table(rates, ordinary)),
         to_markdown(claims_table(verdicts)),
         f"### {question.claim.statement}\n\n**{question.answer}.** {question.reason}",
         to_markdown(modes_table(frame)),
+        to_markdown(modes_table(frame, "test_loss")),
         to_markdown(lam_table(last)),
         to_markdown(time_table(spent)),
         to_markdown(naive_table(last, naive)),

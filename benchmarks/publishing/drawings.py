@@ -65,8 +65,15 @@ def draw_gains(evidence):
                 ax.set_xticks(range(len(settings)), settings, rotation=60)
                 here = [c for c in cells if (c.dropout, c.activation) == (dropout, activation)]
                 for k, cell in enumerate(here):
+                    lost = evidence.untrained(cell)
                     for x, setting in enumerate(settings):
                         gain = evidence.contrast(cell, setting, "base").difference
+                        if setting in lost:  # far below
+                            place = x + 0.3 * (k - (len(here) - 1) / 2), 0.02
+                            style = {"ha": "center", "color": styles[setting].colour}
+                            across = ax.get_xaxis_transform()
+                            ax.text(*place, "↓", transform=across, fontsize=13, **style)
+                            continue
                         ax.errorbar(
                             x + 0.3 * (k - (len(here) - 1) / 2),
                             100 * gain.mean,

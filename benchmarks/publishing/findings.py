@@ -8,6 +8,7 @@ from datetime import timedelta
 import polars as pl
 from scipy import stats
 
+from qneurons.report.evidence import GUESSING
 from qneurons.report.inference import ALPHA, Estimate, estimate, holm
 from qneurons.report.page import rows_of
 from qneurons.report.rendering import Table
@@ -43,6 +44,11 @@ def split_cells(frame, study):
 def interval(value: Estimate, factor: float = 100, form: str = "+.3f") -> str:
     low, high = factor * value.low, factor * value.high
     return f"{factor * value.mean:{form}} [{low:{form}}, {high:{form}}]"
+
+
+def learning(last):
+    """Cells of which every run learns something: one that does not would outweigh all others."""
+    return last.filter(~(pl.col("train_loss") > GUESSING).any().over(CELL))
 
 
 def difference(last, one, other, column="test_accuracy"):
@@ -85,38 +91,75 @@ def gains_table(evidence):
     )
 
 
-def modes_table(frame):
-    """The same trained networks, evaluated in three ways, at small and at large λ."""
-    last = frame["epoch"].max()
-    shown = [(setting, last) for setting in ("c0.02", "c0.1", "a1")]
-    shown += [("a5", epoch) for epoch in (last, 20, 5, 2, 1)]
-    shown += [("a9", epoch) for epoch in (last, 20, 5, 2, 1)]
-    rows = []
-    for setting, epoch in shown:
-        cells = frame.filter((pl.col("setting") == setting) & (pl.col("epoch") == epoch))
-        sampled = f"{100 * cells['test_accuracy'].mean():.2f}"
-        row = [setting, str(epoch), f"{cells['lam'].mean():.3g}", sampled]
-        for metric, factor, form in (("test_accuracy", 100, "+.3f"), ("test_loss", 1000, "+.2f")):
-            for one, other in ((f"{metric}_limit", metric), (f"{metric}_mean", f"{metric}_limit")):
-                gain = (pl.col(one) - pl.col(other)).mean()
-                gains = cells.group_by("seed").agg(gain=gain)["gain"]
-                row.append(interval(estimate(gains), factor, form))
-        rows.append(tuple(row))
+def rates_table(rates, ordinary):
+    """q-tanh in the CNN, which learns nothing at the paper's learning rate, at smaller ones."""
+    last = rates.filter(epoch=rates["epoch"].max())
+    settings = sorted(last["setting"].unique(), key=setting_order)
+
+    def percents(rows):
+        means = dict(rows.group_by("setting").agg(pl.col("test_accuracy").mean()).iter_rows())
+        return {setting: f"{100 * means[setting]:.2f}" for setting in settings if setting in means}
+
+    by_rate = last.sort("learning_rate", descending=True).partition_by(
+        "learning_rate", as_dict=True, maintain_order=True
+    )
+    ends = percents(ordinary.filter(epoch=ordinary["epoch"].max()))
     return Table(
-        "How to evaluate",
-        (
-            *("setting", "epoch", "λ", "sample, %", "limit − sample, points"),
-            *("mean − limit, points", "limit − sample, loss × 1000", "mean − limit, loss × 1000"),
-        ),
+        "Where nothing is learnt",
+        ("learning rate", *settings),
+        tuple((f"{rate:g}", *percents(rows).values()) for (rate,), rows in by_rate.items()),
+        "tanh in mnist-cnn without dropout: test accuracy in % after "
+        f"{last['epoch'][0]} epochs, mean over {last['seed'].n_unique()} seeds "
+        "([rows](results/paper/rates.parquet); the paper's rate is 0.05). An ordinary loop at 0.05 "
+        f"({ordinary['epoch'].max()} epochs, one seed, "
+        "[rows](results/paper/naive-tanh-cnn.csv)) ends the same: "
+        f"{', '.join(f'{setting} {end}' for setting, end in ends.items())}. "
+        "The limit of tanh is x / cosh²(x), of which value and slope vanish where |x| is large: "
+        "the inputs of the second layer's activations grow until all are there, and stay. A draw "
+        "with q near 0 or below is not flat there, but only a large λ has many.",
+    )
+
+
+MODES_AT = (("c0.1", 100), ("a9", 100), ("a9", 20), ("a9", 5), ("a9", 1))  # λ from 0.1 to 9
+
+
+def modes_table(frame, metric="test_accuracy"):
+    """The same trained networks, evaluated in three ways, at small and at large λ."""
+    title, factor, form = {
+        "test_accuracy": ("test accuracy", 100, "+.2f"),
+        "test_loss": ("test loss", 1000, "+.1f"),
+    }[metric]
+    ends = frame.filter(epoch=frame["epoch"].max())
+    learnt = frame.join(ends.filter(pl.col("train_loss") <= GUESSING), on="run", how="semi")
+    groups = ends.select("network", "activation").unique().sort("network", "activation")
+
+    def text(group, setting, epoch, mode):
+        rows = learnt.filter(**group, setting=setting, epoch=epoch)
+        gain = (pl.col(f"{metric}_{mode}") - pl.col(metric)).mean()
+        found = estimate(rows.group_by("seed").agg(gain=gain)["gain"])
+        number = f"{factor * found.mean:{form}}"
+        return "" if not found.n else f"**{number}**" if found.low * found.high > 0 else number
+
+    rows = [
+        (*group.values(), mode, *(text(group, *at, mode) for at in MODES_AT))
+        for group in groups.rows(named=True)
+        for mode in ("limit", "mean")
+    ]
+    lams = (learnt.filter(setting=s, epoch=e)["lam"].mean() for s, e in MODES_AT)
+    at = [f"{s}, epoch {e}, λ = {lam:.2g}" for (s, e), lam in zip(MODES_AT, lams, strict=True)]
+    return Table(
+        f"How to evaluate, by {title}",
+        ("network", "activation", "mode", *at),
         tuple(rows),
-        "Mean over all cells with 95 % t-intervals over seeds: the same weights, evaluated with "
-        "the noise of that epoch, in the limit f'(x)x, and by the mean of every q-activation.",
+        f"The same weights with every q-activation in its limit f'(x)x, or its mean, minus those "
+        f"with the noise of that epoch, times {factor}; mean over seeds, with and without dropout "
+        "where both are there. Bold: the 95 % t-interval excludes 0. Empty: nothing was learnt.",
     )
 
 
 def lam_table(last):
     """Settings against each other, each evaluated in the limit, as the library does."""
-    curved = last.filter(pl.col("activation").is_in(CURVED))
+    curved = learning(last.filter(pl.col("activation").is_in(CURVED)))
     pairs = [("limit", "base"), ("c0.02", "limit"), ("c0.1", "c0.02"), ("c0.1", "base")]
     pairs += [("a1", "c0.1"), ("a5", "c0.1"), ("a9", "a5"), ("a5", "base")]
     rows = [
@@ -131,7 +174,8 @@ def lam_table(last):
         "Which λ, evaluated in the limit",
         ("contrast", "test accuracy, points", "test loss × 1000"),
         tuple(rows),
-        "Mean over all cells of tanh, elu and softplus with 95 % t-intervals over seeds, paired.",
+        f"Mean over the {curved.select(CELL).n_unique()} cells of tanh, elu and softplus in which "
+        "every run learns, with 95 % t-intervals over seeds, paired.",
     )
 
 
@@ -239,9 +283,18 @@ def claims_table(verdicts):
     return Table("The paper's claims", ("claim", "verdict", "why"), rows)
 
 
+def failures(evidence):
+    """A sentence for every cell in which settings learn nothing."""
+    for cell in evidence.cells:
+        if counts := evidence.untrained(cell):
+            num = sum(len(evidence.final(cell, setting).values) for setting in counts)
+            which = f"{sum(counts.values())} of {num} runs of {', '.join(counts)}"
+            yield f"In one cell ({cell}) {which} learn nothing at the paper's learning rate."
+
+
 def conclusion(evidence, verdicts, question, last, study):
-    """Three sentences."""
-    curved = last.filter(pl.col("activation").is_in(CURVED))
+    """Four sentences."""
+    curved = learning(last.filter(pl.col("activation").is_in(CURVED)))
     gains = {s: difference(curved, s, "base") for s in curved["setting"].unique() if is_q(s)}
     best = max(gains, key=lambda setting: gains[setting].mean)
     outcomes = Counter(
@@ -266,9 +319,11 @@ def conclusion(evidence, verdicts, question, last, study):
         f"{len(evidence.cells)} of the paper's {len({run.cell for run in study.runs})} cells are "
         f"trained; with tanh, ELU and softplus a q-activation ends with a significantly better "
         f"test accuracy than f in {outcomes['better']} and a worse one in {outcomes['worse']} of "
-        f"{outcomes.total()} comparisons, and the best of {len(gains)} settings on average, "
-        f"{best}, gains {interval(gains[best], form='+.2f')} points, while its test loss is "
-        f"{'higher' if loss.mean > 0 else 'lower'} than f's by {1000 * abs(loss.mean):.1f} "
+        f"{outcomes.total()} comparisons.",
+        *failures(evidence),
+        f"On average over {curved.select(CELL).n_unique()} cells the best of {len(gains)} "
+        f"settings, {best}, gains {interval(gains[best], form='+.2f')} points, while its test loss "
+        f"is {'higher' if loss.mean > 0 else 'lower'} than f's by {1000 * abs(loss.mean):.1f} "
         f"thousandths.",
         f"{source} on average over these cells; it is not the same for every activation, and "
         f"λ = 0.02 {told} the limit ({interval(small)} points).",
