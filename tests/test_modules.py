@@ -569,6 +569,13 @@ def test_a_registered_row_is_converted():
         unregister("named")
 
 
+def test_only_modules_are_converted():
+    with pytest.raises(
+        TypeError, match="^model must be a module, got function; of a function take"
+    ):
+        convert(torch.nn.functional.relu)
+
+
 def test_q_activations_are_not_converted_again():
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     module = convert(model)[1]

@@ -1,6 +1,7 @@
 """Finding and choosing the activations of a model, and reporting those that are code."""
 
 import functools
+import math
 import re
 import warnings
 
@@ -190,10 +191,22 @@ class OwnReLU(nn.ReLU):
 def test_what_is_no_row_is_left_alone_and_named():
     others = [nn.Identity(), nn.PReLU(), nn.Softmax(-1), nn.Softplus(threshold=5), nn.Dropout()]
     model = nn.Sequential(nn.Tanh(), *others)
-    message = "not converted: PReLU (2), not in the table; Softplus (4), not in the table"
+    message = "not converted: PReLU(num_parameters=1) (2), not in the table; "
+    message += "Softplus(beta=1.0, threshold=5) (4), not in the table"
     with pytest.warns(UserWarning, match=f"^{re.escape(message)}$"):
         assert changed(model) == ["0"]
     assert list(model)[1:] == others
+
+
+@pytest.mark.parametrize(
+    "odd", [nn.Hardtanh(0.0, math.inf), nn.CELU(-1.0), nn.LeakyReLU(math.nan)], ids=str
+)
+def test_parameters_that_a_row_refuses_do_not_stop_the_others(odd):
+    model = nn.Sequential(nn.Tanh(), odd)
+    message = f"not converted: {odd} (1), not in the table"
+    with pytest.warns(UserWarning, match=f"^{re.escape(message)}$"):
+        assert changed(model) == ["0"]
+    assert model[1] is odd
 
 
 @pytest.mark.parametrize("empty", [nn.Identity(), nn.Linear(2, 2), nn.Sequential(nn.Identity())])

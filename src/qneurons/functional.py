@@ -202,7 +202,7 @@ def q_mean(x: Tensor, activation: ActivationLike, lam: float | Tensor, phi: floa
 
     In float64 the error is about 1e-9 of the root mean square of g for |x| ≤ 3, and 1e-5 of it
     beyond, where g is mostly tiny. Of sin, which oscillates, the mean is good to 1e-5 for |x| ≤ 3
-    only; :func:`qneurons.moments.mean` is right beyond.
+    and λ ≤ 5 only; :func:`qneurons.moments.mean` is right beyond.
 
     Args:
         x: the input, of a floating dtype.

@@ -217,6 +217,10 @@ def convert(
           (3): QELU(alpha=0.5, lam=0.1, phi=0.001, eval_mode='limit')
         )
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model must be a module, got {type(model).__name__}; of a function take q_activation"
+        )
     found = surgery.activations(model)
     chosen = surgery.select(found, include, exclude)
     unseen = surgery.unseen(model)

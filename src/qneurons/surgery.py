@@ -54,7 +54,10 @@ def activations(model: nn.Module) -> list[Place]:
 
 
 def _row(member: Any) -> Activation | None:
-    row = from_module(member) if isinstance(member, nn.Module) else from_function(member)
+    try:
+        row = from_module(member) if isinstance(member, nn.Module) else from_function(member)
+    except ValueError:  # of parameters that the row refuses, as nn.Hardtanh(0.0, math.inf) has
+        return None
     # nn.Identity is a placeholder, and the q-activation of the identity is the identity.
     return row if row is not None and row.name != "identity" else None
 
@@ -117,7 +120,6 @@ def leave_nested_tensors(model: nn.Module) -> None:
 _OTHER_ACTIVATIONS = (
     nn.PReLU,
     nn.RReLU,
-    nn.Softplus,  # with a threshold of its own
     nn.Hardsigmoid,
     nn.Hardshrink,
     nn.Softshrink,
@@ -135,13 +137,15 @@ def unseen(model: nn.Module) -> list[str]:
     helper function is not seen.
     """
     functions = {function.__name__ for row in rows() for function in row.functions}
+    # Of a row only with other parameters than it can have: else it would be outside no activation.
+    modules = {*_OTHER_ACTIVATIONS, *(row.module for row in rows())} - {nn.Identity}
     reports: dict[Any, str] = {}
     for path, module in _outside_activations(model):
         cls = type(module)
         if isinstance(module, nn.RNNBase | nn.RNNCellBase):
             reports.setdefault(cls, f"the gates of {cls.__name__} ({path or 'the model'})")
-        elif cls in _OTHER_ACTIVATIONS:
-            reports.setdefault(cls, f"{cls.__name__} ({path or 'the model'}), not in the table")
+        elif cls in modules:
+            reports.setdefault(cls, f"{module} ({path or 'the model'}), not in the table")
         elif not cls.__module__.startswith("torch.nn."):
             for method, code in _methods(cls):
                 called = sorted(functions.intersection(_names_used(code, code.co_varnames[:1])))

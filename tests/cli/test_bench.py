@@ -117,6 +117,14 @@ def test_what_cannot_be_measured_is_answered_before_measuring(tmp_path, jobs, ar
     assert not (tmp_path / "new").exists()
 
 
+def test_a_file_where_the_folder_should_be(tmp_path, jobs):
+    (tmp_path / "afile").touch()
+    result = invoke("bench", "elu", "--device", "cpu", "--out", tmp_path / "afile")
+    assert result.exit_code == 2
+    assert "check the path" in " ".join(result.output.split())
+    assert not jobs
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_device_that_is_not_there_is_named():
     result = invoke("bench", "--device", "cuda")

@@ -166,6 +166,12 @@ def test_what_is_not_finite_stays_as_in_the_reference(build, row, lam):
     )
 
 
+@pytest.mark.parametrize("limits", [(-0.5, 2.0), (-2.0, 0.5), (0.0, 0.5), (-0.5, 0.0), (0.4, 0.5)])
+def test_either_kink_is_seen_where_no_input_is_large(build, limits):
+    row = resolve("hardtanh", min_val=limits[0], max_val=limits[1])
+    check(torch.linspace(-1, 1, 3001), row, law(lam=0.02))
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_one_nan_among_small_inputs_is_seen(build, row):
     """Where no other is near a kink, the form of all might be one that does not ask."""
@@ -173,6 +179,12 @@ def test_one_nan_among_small_inputs_is_seen(build, row):
     x[2000] = torch.nan
     value, _ = call(x, row, law(lam=0.02))
     assert torch.equal(value.isnan(), x.isnan())
+
+
+def test_limits_that_are_one_number_in_float32_let_nan_through(build):
+    row = resolve("hardtanh", min_val=1.0, max_val=1 + 1e-9)
+    value, _ = call(torch.tensor([torch.nan, 0.5]).repeat(600), row, law(lam=0.02))
+    assert torch.equal(value.isnan(), torch.tensor([True, False]).repeat(600))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

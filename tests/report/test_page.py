@@ -164,6 +164,12 @@ def test_every_table_is_in_the_page_and_in_the_markdown(frame, report, html):
         assert table.title in Page(html).text
 
 
+def test_tables_without_a_row_are_left_out(make_frame):
+    found = page.main_tables(Evidence(make_frame(settings=("base",))))
+    assert len(found) == 3  # no contrasts
+    assert all(table.rows for table in found)
+
+
 def test_the_curves_are_the_statistics(frame):
     (drawing,) = page.draw_learning_curves(frame)
     means = statistics.curves(frame, metric="test_accuracy")

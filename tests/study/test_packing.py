@@ -107,6 +107,20 @@ def test_some_runs_are_frozen_as_all_are():
 
 
 @pytest.mark.parametrize("network", networks.NETWORKS)
+def test_gradients_of_a_frozen_network_change_nothing(network):
+    shape = SHAPES[network]
+    net = packed([run(seed=0, network=network)], shape)
+    for value in net.parameters():
+        value.requires_grad_()
+    before = {name: value.clone() for name, value in net.tensors.items()}
+    x = torch.randn(1, shape[0], 3, *shape[1:], dtype=torch.float64, requires_grad=True)
+    seeds = torch.zeros(net.num_draws, 1, dtype=torch.int64)
+    (grad,) = torch.autograd.grad(net.frozen()(x, seeds, training=False).sum(), x)
+    assert grad.any()
+    assert all(torch.equal(value, before[name]) for name, value in net.tensors.items())
+
+
+@pytest.mark.parametrize("network", networks.NETWORKS)
 def test_a_layer_that_can_absorb_it_follows_every_normalisation(network):
     layers = [
         layer for layer in networks.NETWORKS[network] if not isinstance(layer, networks.Dropout)

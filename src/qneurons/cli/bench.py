@@ -13,7 +13,7 @@ from rich.table import Table
 
 from qneurons import bench as benchmark
 from qneurons.activations import resolve, rows
-from qneurons.cli.terminal import console
+from qneurons.cli.terminal import console, explain
 from qneurons.provenance import provenance
 
 
@@ -89,6 +89,8 @@ def bench(
         store = benchmark.Store(out or (folder if folder.is_dir() else Path()), place)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+    except OSError as error:
+        raise typer.BadParameter(explain(error)) from None
 
     origin = provenance(place, shlex.join(["qneurons", *sys.argv[1:]]))
     measured = []

@@ -289,7 +289,7 @@ static int is_near_kink(const float *restrict x, float low, float high, float re
 static int choose_steps(const Job *job, const float *x, float reach) {
     if (job->row == ROW_identity) return STILL;
     if (reach >= 1) return CROSSING;
-    if (job->low == job->high) return STILL; /* both are 0 */
+    if (job->low == 0 && job->high == 0) return STILL;
     if (job->low < job->high) return is_near_kink(x, job->low, job->high, reach) ? SMALL : STILL;
     if (job->small == ANY) return SMALL;
     float step = reach * largest(x);

@@ -133,7 +133,7 @@ def make_sections(
         "A q-neuron differs from f in two ways: it tends to f'(x)x, and it is random. The "
         "setting “limit” trains with f'(x)x alone.",
         verdicts=[question],
-        tables=[tables.decomposition_table(decompose(evidence))],
+        tables=_filled(tables.decomposition_table(decompose(evidence))),
     )
     learned = Section(
         "learning-curves",
@@ -168,13 +168,17 @@ def tally(verdicts: Sequence[Verdict]) -> str:
 def main_tables(evidence: Evidence) -> list[Table]:
     accuracy, accuracy_contrasts = evidence.of_metric("test_accuracy")
     loss, loss_contrasts = evidence.of_metric("train_loss")
-    return [
+    return _filled(
         tables.accuracy_table(accuracy),
         tables.best_table(accuracy),
         tables.accuracy_table(loss),
         tables.contrast_table(accuracy_contrasts),
         tables.contrast_table(loss_contrasts),
-    ]
+    )
+
+
+def _filled(*found: Table) -> list[Table]:
+    return [table for table in found if table.rows]
 
 
 def draw_learning_curves(frame: pl.DataFrame) -> list[Drawing]:

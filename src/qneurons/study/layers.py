@@ -33,8 +33,9 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor, *, padding: int) -> Tensor
 def connect(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Every run's columns by a matrix of its own, of run × feature × input.
 
-    Backward adds the weights' gradient to the weights and returns none: of a loss times minus the
-    learning rate that is a step of SGD, without a tensor as large as the weights on the way.
+    Backward adds the weights' gradient to the weights and returns none, unless they require none:
+    of a loss times minus the learning rate that is a step of SGD, for which in float32 nothing as
+    large as the weights is written but these.
     """
     return _Dense.apply(x, weight, bias)
 
@@ -95,11 +96,12 @@ class _Dense(torch.autograd.Function):
         grad_x = None
         if ctx.needs_input_grad[0]:
             grad_x = torch.bmm(weight.to(x.dtype).transpose(1, 2), grad)
-        weight, across = weight.detach(), x.transpose(1, 2)
-        if x.dtype == weight.dtype:
-            weight.baddbmm_(grad, across)
-        else:
-            weight += torch.bmm(grad, across)
+        if ctx.needs_input_grad[1]:
+            weight, across = weight.detach(), x.transpose(1, 2)
+            if x.dtype == weight.dtype:
+                weight.baddbmm_(grad, across)
+            else:
+                weight += torch.bmm(grad, across)
         return grad_x, None, grad.sum(2)
 
 

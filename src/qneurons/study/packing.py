@@ -104,6 +104,8 @@ class PackedNetwork:
     def __call__(self, x: Tensor, seeds: Tensor, *, training: bool, mode: str = "sample") -> Tensor:
         """The logits, run × class × batch, of images of run × channels × batch × height × width.
 
+        In training, backward changes the weights of dense layers (:func:`.layers.connect`).
+
         Args:
             x: the images.
             seeds: of every layer that draws, for every run.
@@ -137,7 +139,7 @@ class PackedNetwork:
     @torch.no_grad()
     def frozen(self, runs: slice = slice(None)) -> "PackedNetwork":
         """Some runs as they are now, for evaluation: layers absorb normalisations before them."""
-        tensors = {name: value[runs] for name, value in self.tensors.items()}
+        tensors = {name: value.detach()[runs] for name, value in self.tensors.items()}
         frozen = PackedNetwork(self.runs[runs], self.shape, tensors)
         frozen.is_frozen = True
         frozen.lam = self.lam[runs].clone()

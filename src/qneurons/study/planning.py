@@ -15,7 +15,7 @@ from qneurons.study.runs import Run, Study, packable, parse_setting
 CPU_PACK = 10  # more gain nothing on a few cores
 CUDA_PACK = 512
 SHARE = 0.8  # of the free memory: the rest is the allocator's, cuDNN's and everybody else's
-COPIES_OF_WEIGHTS = 4  # the weights, their gradients, a state on its way to the store, workspace
+COPIES_OF_WEIGHTS = 4  # the weights, what gradients they have, a state on its way out, workspace
 COPIES_OF_VALUES = 4  # what a layer takes in and gives out, and the gradients of both
 EVALUATION_BYTES = 6 * 2**25  # of a run: the largest layers of what is evaluated at once, measured
 

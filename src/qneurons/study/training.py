@@ -168,9 +168,10 @@ class Pack:
         changes = torch.autograd.grad(
             losses, self.parameters, -rate.expand_as(losses), allow_unused=True
         )
-        # None of a dense layer's weights, which backward has changed already.
-        pairs = [p for p in zip(self.parameters, changes, strict=True) if p[1] is not None]
-        torch._foreach_add_(*zip(*pairs, strict=True))
+        # None of the weights of dense layers, which backward has changed already.
+        pairs = zip(self.parameters, changes, strict=True)
+        left = {parameter: change for parameter, change in pairs if change is not None}
+        torch._foreach_add_(list(left), list(left.values()))
         if not len(self.noisy):
             return
         deviation = rate * self.deviations.index_select(0, self.step).squeeze(0)
