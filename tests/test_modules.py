@@ -571,7 +571,7 @@ def test_a_registered_row_is_converted():
 
 def test_only_modules_are_converted():
     with pytest.raises(
-        TypeError, match="^model must be a module, got function; of a function take"
+        TypeError, match=r"^model must be a module, got function; of a function take"
     ):
         convert(torch.nn.functional.relu)
 
