@@ -170,6 +170,14 @@ def test_tables_without_a_row_are_left_out(make_frame):
     assert all(table.rows for table in found)
 
 
+def test_settings_that_learn_nothing_are_named(make_frame):
+    lost = make_frame(loss_gain=lambda cell, setting: -2.3 * (setting == "limit"), seeds=4)
+    text = page.learnt_nothing(Evidence(lost))
+    cells = [f"mnist-mlp on digits, {name}, no dropout: limit (4)" for name in ("elu", "tanh")]
+    assert text.endswith(f": {'; '.join(cells)}.")
+    assert page.learnt_nothing(Evidence(make_frame())) == ""
+
+
 def test_the_curves_are_the_statistics(frame):
     (drawing,) = page.draw_learning_curves(frame)
     means = statistics.curves(frame, metric="test_accuracy")

@@ -145,7 +145,7 @@ def make_sections(
         else "No run reached the epoch at which settings are compared.",
         figures=curves,
     )
-    numbers = Section("tables", "Tables", tables=main_tables(evidence))
+    numbers = Section("tables", "Tables", learnt_nothing(evidence), tables=main_tables(evidence))
     # Data that are not the paper's speak for themselves before they are held against its claims.
     return [
         *((claimed, limit, learned, numbers) if of_paper else (numbers, learned, limit, claimed)),
@@ -163,6 +163,22 @@ def tally(verdicts: Sequence[Verdict]) -> str:
     answers = Counter(verdict.answer for verdict in verdicts)
     counts = ", ".join(f"{answer}: {answers[answer]}" for answer in ANSWERS)
     return f"{len(verdicts)} claims of the paper's section “Experiments” ({counts})."
+
+
+def learnt_nothing(evidence: Evidence) -> str:
+    """Names the settings whose runs end no better than guessing."""
+    counts = {cell: evidence.untrained(cell) for cell in evidence.cells}
+    named = [
+        f"{cell}: {', '.join(f'{setting} ({count})' for setting, count in of_cell.items())}"
+        for cell, of_cell in counts.items()
+        if of_cell
+    ]
+    if not named:
+        return ""
+    return (
+        "Runs that learnt nothing, which are left out of averages over cells (their training loss "
+        f"ends within 5 % of guessing's): {'; '.join(named)}."
+    )
 
 
 def main_tables(evidence: Evidence) -> list[Table]:
