@@ -106,7 +106,7 @@ class Killer:
                     process.kill()
                 if process.code is not None:
                     living.remove((process, fate))
-                    finished |= self._account(process, store, reported)
+                    finished = self._account(process, store, reported)  # the last tidies
         self.found.saved += sum(reported.values())
         self.found.verdict += judge(store, self._undisturbed, reported=reported, finished=True)
         self.found.studies += 1

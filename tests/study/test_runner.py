@@ -38,6 +38,18 @@ def test_what_is_there_is_not_done_again(bench, make_study, fake_pack):
     assert journal.read_bytes() == before
 
 
+def test_what_a_killed_process_left_of_a_finished_study_is_deleted(bench, make_study, fake_pack):
+    """It was killed between its last record and its own tidying: nobody claims a run after it."""
+    study = make_study(num_seeds=2)
+    bench.run(study, fake_pack())
+    left = [bench.folder / name for name in ("claims/a.json", "checkpoints/a.pt", "a.tmp")]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("[]")
+    assert bench.run(study, fake_pack()) is Outcome.FINISHED
+    assert not any(path.exists() for path in left)
+
+
 @pytest.mark.parametrize("checkpoint_s", [0.0, 1e9])
 def test_stopped_anywhere_it_resumes_to_the_same(
     tmp_path, bench, make_study, fake_pack, checkpoint_s

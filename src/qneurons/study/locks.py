@@ -97,14 +97,7 @@ def claim(folder: Path, ids: Sequence[str]) -> Claim:
     One file for each claim, locked by its process. Only one process at a time may be in here.
     """
     make_folder(folder)
-    taken: set[str] = set()
-    for path in folder.glob("*.json"):
-        with abandoned(path) as lapsed:
-            if lapsed:
-                path.unlink(missing_ok=True)
-            else:
-                with contextlib.suppress(FileNotFoundError):  # released just now
-                    taken.update(_claimed(path))
+    taken = sweep(folder)
     free = tuple(dict.fromkeys(id for id in ids if id not in taken))
     path = folder / f"{secrets.token_hex(8)}.json"
     if not free:
@@ -117,6 +110,19 @@ def claim(folder: Path, ids: Sequence[str]) -> Claim:
         os.close(fd)
         raise
     return Claim(free, path, fd)
+
+
+def sweep(folder: Path) -> set[str]:
+    """Deletes the claims of processes that are no more, and returns what the others have."""
+    taken: set[str] = set()
+    for path in folder.glob("*.json"):
+        with abandoned(path) as lapsed:
+            if lapsed:
+                path.unlink(missing_ok=True)
+            else:
+                with contextlib.suppress(FileNotFoundError):  # released just now
+                    taken.update(_claimed(path))
+    return taken
 
 
 def _claimed(path: Path) -> list[str]:

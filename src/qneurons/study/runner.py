@@ -85,6 +85,7 @@ def run_study(
         if not took:
             session.wait()
     if halt.outcome is None or not session.plan():  # stopped, but just at its end
+        store.tidy()
         return Outcome.FINISHED
     if halt.outcome is Outcome.TIME_LIMIT and not session.saved:
         on_event(Notice("no epoch was finished in time: give a longer --time-limit, or --pack 1"))

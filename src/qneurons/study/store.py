@@ -237,6 +237,12 @@ class Store:
             self.refresh()
             self._sweep()
 
+    def tidy(self) -> None:
+        """Deletes what killed processes left, where no run is left that would be saved."""
+        with suppress(StudyError), self._writing():  # it does no harm, on a read-only disk say
+            self._sweep()
+            locks.sweep(self.folder / "claims")
+
     def _sweep(self) -> None:
         """Deletes the checkpoints that no run needs any more, and what killed processes left."""
         ended = self.diverged()
