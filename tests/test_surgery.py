@@ -192,18 +192,20 @@ def test_what_is_no_row_is_left_alone_and_named():
     others = [nn.Identity(), nn.PReLU(), nn.Softmax(-1), nn.Softplus(threshold=5), nn.Dropout()]
     model = nn.Sequential(nn.Tanh(), *others)
     message = "not converted: PReLU(num_parameters=1) (2), not in the table; "
-    message += "Softplus(beta=1.0, threshold=5) (4), not in the table"
+    message += "Softplus(beta=1.0, threshold=5) (4), with parameters that its row refuses"
     with pytest.warns(UserWarning, match=f"^{re.escape(message)}$"):
         assert changed(model) == ["0"]
     assert list(model)[1:] == others
 
 
 @pytest.mark.parametrize(
-    "odd", [nn.Hardtanh(0.0, math.inf), nn.CELU(-1.0), nn.LeakyReLU(math.nan)], ids=str
+    "odd",
+    [nn.Hardtanh(0.0, math.inf), nn.CELU(-1.0), nn.LeakyReLU(math.nan), nn.ELU(alpha="a")],
+    ids=str,
 )
 def test_parameters_that_a_row_refuses_do_not_stop_the_others(odd):
     model = nn.Sequential(nn.Tanh(), odd)
-    message = f"not converted: {odd} (1), not in the table"
+    message = f"not converted: {odd} (1), with parameters that its row refuses"
     with pytest.warns(UserWarning, match=f"^{re.escape(message)}$"):
         assert changed(model) == ["0"]
     assert model[1] is odd

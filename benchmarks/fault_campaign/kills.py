@@ -99,6 +99,7 @@ class Killer:
             soonest = min((each for each in moments if each is not None), default=float("inf"))
             patience = min(60.0, max(0.0, soonest - time.monotonic()))
             select.select([process.pipe for process, _ in living], [], [], patience)
+            ended = []
             for process, fate in tuple(living):
                 process.listen(0.0)
                 moment = fate.moment(process) if fate else None
@@ -106,7 +107,8 @@ class Killer:
                     process.kill()
                 if process.code is not None:
                     living.remove((process, fate))
-                    finished = self._account(process, store, reported)  # the last tidies
+                    ended.append(self._account(process, store, reported))
+            finished = all(ended) if ended else finished  # who is killed last does not tidy up
         self.found.saved += sum(reported.values())
         self.found.verdict += judge(store, self._undisturbed, reported=reported, finished=True)
         self.found.studies += 1

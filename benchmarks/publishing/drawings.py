@@ -67,21 +67,21 @@ def draw_gains(evidence):
                 for k, cell in enumerate(here):
                     lost = evidence.untrained(cell)
                     for x, setting in enumerate(settings):
-                        gain = evidence.contrast(cell, setting, "base").difference
-                        if setting in lost:  # far below
-                            place = x + 0.3 * (k - (len(here) - 1) / 2), 0.02
-                            style = {"ha": "center", "color": styles[setting].colour}
-                            across = ax.get_xaxis_transform()
-                            ax.text(*place, "↓", transform=across, fontsize=13, **style)
+                        place = x + 0.3 * (k - (len(here) - 1) / 2)
+                        colour = styles[setting].colour
+                        if lost.get(setting) == len(evidence.final(cell, setting).values):
+                            below = {"transform": ax.get_xaxis_transform(), "ha": "center"}
+                            ax.text(place, 0.02, "↓", color=colour, fontsize=13, **below)
                             continue
+                        gain = evidence.contrast(cell, setting, "base").difference
                         ax.errorbar(
-                            x + 0.3 * (k - (len(here) - 1) / 2),
+                            place,
                             100 * gain.mean,
                             yerr=100 * (gain.high - gain.mean),
                             fmt=marks[cell.network],
                             ms=4,
                             lw=1.2,
-                            color=styles[setting].colour,
+                            color=colour,
                         )
             grid[i, 0].set_ylabel("gain over base, points")
         if len(networks) > 1:

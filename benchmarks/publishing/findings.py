@@ -8,6 +8,7 @@ from datetime import timedelta
 import polars as pl
 from scipy import stats
 
+from qneurons.report.decomposition import curved_cells, find_source
 from qneurons.report.evidence import GUESSING
 from qneurons.report.inference import ALPHA, Estimate, estimate, holm
 from qneurons.report.page import rows_of
@@ -114,9 +115,10 @@ def rates_table(rates, ordinary):
         f"({ordinary['epoch'].max()} epochs, one seed, "
         "[rows](results/paper/naive-tanh-cnn.csv)) ends the same: "
         f"{', '.join(f'{setting} {end}' for setting, end in ends.items())}. "
-        "The limit of tanh is x / cosh²(x), of which value and slope vanish where |x| is large: "
-        "the inputs of the second layer's activations grow until all are there, and stay. A draw "
-        "with q near 0 or below is not flat there, but only a large λ has many.",
+        "The limit of tanh is x / cosh²(x), of which value and slope vanish where |x| is large, so "
+        "that a layer may go there and stay ([notes](benchmarks/NOTES.md#q-tanh-in-the-cnn)). "
+        "A draw with q ≤ 0 does not vanish there, and one with |q| about 1 / |x| has a slope, but "
+        "only a large λ has many of them.",
     )
 
 
@@ -137,7 +139,7 @@ def modes_table(frame, metric="test_accuracy"):
         rows = learnt.filter(**group, setting=setting, epoch=epoch)
         gain = (pl.col(f"{metric}_{mode}") - pl.col(metric)).mean()
         found = estimate(rows.group_by("seed").agg(gain=gain)["gain"])
-        number = f"{factor * found.mean:{form}}"
+        number = f"{round(factor * found.mean, 2) + 0.0:{form}}"  # no -0.00
         return "" if not found.n else f"**{number}**" if found.low * found.high > 0 else number
 
     rows = [
@@ -153,7 +155,8 @@ def modes_table(frame, metric="test_accuracy"):
         tuple(rows),
         f"The same weights with every q-activation in its limit f'(x)x, or its mean, minus those "
         f"with the noise of that epoch, times {factor}; mean over seeds, with and without dropout "
-        "where both are there. Bold: the 95 % t-interval excludes 0. Empty: nothing was learnt.",
+        "where both are there, without runs that learnt nothing. Bold: the 95 % t-interval "
+        "excludes 0.",
     )
 
 
@@ -284,16 +287,30 @@ def claims_table(verdicts):
 
 
 def failures(evidence):
-    """A sentence for every cell in which settings learn nothing."""
+    """A sentence for every cell in which runs learn nothing."""
     for cell in evidence.cells:
         if counts := evidence.untrained(cell):
             num = sum(len(evidence.final(cell, setting).values) for setting in counts)
             which = f"{sum(counts.values())} of {num} runs of {', '.join(counts)}"
-            yield f"In one cell ({cell}) {which} learn nothing at the paper's learning rate."
+            yield f"In {cell}, {which} learn nothing at the paper's learning rate."
+
+
+def by_activation(evidence):
+    """With which activations the limit's part and the noise's are gains."""
+    cells, _ = curved_cells(evidence)
+    found = {
+        name: find_source(evidence, [cell for cell in cells if cell.activation == name]).gains
+        for name in dict.fromkeys(cell.activation for cell in cells)
+    }
+    return ", ".join(
+        f"{part} with {' and '.join(names) or 'none for sure'}"
+        for i, part in enumerate(("the limit", "the noise"))
+        for names in [[name for name, gains in found.items() if gains[i] == "gain"]]
+    )
 
 
 def conclusion(evidence, verdicts, question, last, study):
-    """Four sentences."""
+    """What is found, in a few sentences."""
     curved = learning(last.filter(pl.col("activation").is_in(CURVED)))
     gains = {s: difference(curved, s, "base") for s in curved["setting"].unique() if is_q(s)}
     best = max(gains, key=lambda setting: gains[setting].mean)
@@ -306,27 +323,26 @@ def conclusion(evidence, verdicts, question, last, study):
     loss = difference(curved, best, "base", "test_loss")
     small = difference(curved, "c0.02", "limit")
     told = "cannot be told from" if small.low <= 0 <= small.high else "differs from"
-    source = (
-        "Whether a gain comes from the noise or from the limit f'(x)x is not decided"
-        if question.answer == OPEN
-        else f"The noise or the limit f'(x)x? A gain comes from {question.answer}"
-    )
+    bring = {OPEN: "it is not decided which brings", "both": "both bring"}
+    source = bring.get(question.answer, f"{question.answer} brings")
     answers = Counter(verdict.answer for verdict in verdicts)
     counts = ", ".join(
         f"{answers[answer]} {word}" for answer, word in zip(ANSWERS, WORDS, strict=True)
     )
+    lost = tuple(failures(evidence))
     return (
         f"{len(evidence.cells)} of the paper's {len({run.cell for run in study.runs})} cells are "
         f"trained; with tanh, ELU and softplus a q-activation ends with a significantly better "
         f"test accuracy than f in {outcomes['better']} and a worse one in {outcomes['worse']} of "
         f"{outcomes.total()} comparisons.",
-        *failures(evidence),
-        f"On average over {curved.select(CELL).n_unique()} cells the best of {len(gains)} "
-        f"settings, {best}, gains {interval(gains[best], form='+.2f')} points, while its test loss "
-        f"is {'higher' if loss.mean > 0 else 'lower'} than f's by {1000 * abs(loss.mean):.1f} "
+        *lost,
+        f"On average over the {'other ' * bool(lost)}{curved.select(CELL).n_unique()} cells of "
+        f"these activations the best of {len(gains)} settings, {best}, gains "
+        f"{interval(gains[best], form='+.2f')} points, while its test loss is "
+        f"{'higher' if loss.mean > 0 else 'lower'} than f's by {1000 * abs(loss.mean):.1f} "
         f"thousandths.",
-        f"{source} on average over these cells; it is not the same for every activation, and "
-        f"λ = 0.02 {told} the limit ({interval(small)} points).",
+        f"Of the limit f'(x)x and the noise, {source} the gain on average "
+        f"({by_activation(evidence)}), and λ = 0.02 {told} the limit ({interval(small)} points).",
         f"Of {len(verdicts)} claims of the paper {counts}.",
     )
 

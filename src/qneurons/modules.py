@@ -42,7 +42,7 @@ class QActivation(nn.Module):
             :func:`qneurons.activations.resolve`.
         lam: λ ≥ 0. Of the paper's constants 0.02 and 0.1 the default is the one that ended better
             in our study; annealing from 5 was better still (:class:`~qneurons.LambdaScheduler`),
-            and tanh in a CNN learnt nothing with either constant but with annealing (RESULTS.md).
+            and tanh in a CNN learnt nothing with either constant, but did annealed (RESULTS.md).
             May be set later, ``module.lam = 0.02``, also under ``torch.compile``, but not between a
             forward and its backward, which draws the same noise again.
         phi: φ ≥ 0, the smallest :math:`|q - 1|`.

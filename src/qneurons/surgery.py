@@ -56,7 +56,10 @@ def activations(model: nn.Module) -> list[Place]:
 def _row(member: Any) -> Activation | None:
     try:
         row = from_module(member) if isinstance(member, nn.Module) else from_function(member)
-    except ValueError:  # of parameters that the row refuses, as nn.Hardtanh(0.0, math.inf) has
+    except (
+        TypeError,
+        ValueError,
+    ):  # of parameters that the row refuses, as nn.Hardtanh(0, inf) has
         return None
     # nn.Identity is a placeholder, and the q-activation of the identity is the identity.
     return row if row is not None and row.name != "identity" else None
@@ -137,15 +140,15 @@ def unseen(model: nn.Module) -> list[str]:
     helper function is not seen.
     """
     functions = {function.__name__ for row in rows() for function in row.functions}
-    # Of a row only with other parameters than it can have: else it would be outside no activation.
-    modules = {*_OTHER_ACTIVATIONS, *(row.module for row in rows())} - {nn.Identity}
+    of_rows = {row.module for row in rows()} - {nn.Identity}
     reports: dict[Any, str] = {}
     for path, module in _outside_activations(model):
         cls = type(module)
         if isinstance(module, nn.RNNBase | nn.RNNCellBase):
             reports.setdefault(cls, f"the gates of {cls.__name__} ({path or 'the model'})")
-        elif cls in modules:
-            reports.setdefault(cls, f"{module} ({path or 'the model'}), not in the table")
+        elif cls in of_rows or cls in _OTHER_ACTIVATIONS:
+            why = "with parameters that its row refuses" if cls in of_rows else "not in the table"
+            reports.setdefault(str(module), f"{module} ({path or 'the model'}), {why}")
         elif not cls.__module__.startswith("torch.nn."):
             for method, code in _methods(cls):
                 called = sorted(functions.intersection(_names_used(code, code.co_varnames[:1])))

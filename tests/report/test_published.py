@@ -50,40 +50,49 @@ def ends(cell):
     return low, high
 
 
-def test_what_decided_the_default_of_evaluation(findings, frame):
+def gains_of_modes(frame, one, other, metric="test_accuracy", by=("dropout",)):
+    """By setting and epoch: λ, and one mode minus another with its interval, × 100."""
+    from qneurons.report.inference import estimate
+
+    difference = 100 * (pl.col(f"{metric}{one}") - pl.col(f"{metric}{other}"))
+    for key, rows in frame.group_by("network", "activation", "setting", "epoch", *by):
+        gains = rows.group_by("seed").agg(gain=difference.mean())["gain"]
+        yield key, rows["lam"][0], estimate(gains)
+
+
+def test_what_decided_the_default_of_evaluation(frame):
     """As QActivation's docstring and docs/training-and-evaluation.md say it."""
-    accuracy, loss = (
-        {
-            (*group, mode, at): (float(text.strip("*")), "*" in text)
-            for *group, mode, at, text in (
-                (*row[:3], at, text)
-                for row in findings.modes_table(frame, metric).rows
-                for at, text in zip(findings.MODES_AT, row[3:], strict=True)
-            )
-            if text
-        }
-        for metric in ("test_accuracy", "test_loss")
-    )
-    large, larger, largest = findings.MODES_AT[2:]
-    for (network, activation, mode, at), (gain, is_sure) in accuracy.items():
-        higher, is_higher = loss[network, activation, mode, at]
-        draw_wins = (network, activation) == ("mnist-cnn", "tanh") and at[1] < 100
-        if draw_wins:
-            assert gain < 0 < higher
-            assert is_sure
-            assert is_higher
-        elif mode == "limit" and at[1] == 100:
-            assert abs(gain) <= 0.03
-            assert higher <= 0 or not is_higher
-        elif mode == "limit" and at == large and network == "mnist-mlp":
-            assert 0.1 <= gain <= 0.6
-            assert is_sure
-        elif mode == "mean" and at in (large, larger, largest):
-            of_limit, _ = accuracy[network, activation, "limit", at]
-            is_ahead = (activation, at) in (("relu", larger), ("relu", largest), ("tanh", largest))
-            assert (gain > of_limit) == is_ahead
-    assert accuracy["mnist-cnn", "tanh", "limit", large][0] == pytest.approx(-2.4, abs=0.05)
-    assert accuracy["mnist-cnn", "tanh", "limit", larger][0] == pytest.approx(-46, abs=0.5)
+    from qneurons.report.evidence import GUESSING
+
+    frame = frame.filter(pl.col("setting").str.contains("^[ca]"))
+    ends = frame.filter((pl.col("epoch") == 100) & (pl.col("train_loss") < GUESSING))
+    assert ends["lam"].max() < 0.18
+    assert all(abs(gain.mean) < 0.0501 for *_, gain in gains_of_modes(ends, "_limit", ""))
+    losses = gains_of_modes(ends, "_limit", "", "test_loss")
+    assert all(gain.mean <= 0.02e-1 or gain.low <= 0 for *_, gain in losses)
+
+    a9 = {
+        (network, activation, epoch, dropout): gain.mean
+        for (network, activation, setting, epoch, dropout), _, gain in gains_of_modes(
+            frame, "_limit", ""
+        )
+        if setting == "a9"
+    }
+    at_20 = [gain for key, gain in a9.items() if key[::2] == ("mnist-mlp", 20)]  # λ = 0.86
+    assert len(at_20) == 8
+    assert 0.1 < min(at_20) < max(at_20) < 0.7
+    assert a9["mnist-cnn", "tanh", 20, False] == pytest.approx(-2.4, abs=0.05)
+    assert a9["mnist-cnn", "tanh", 5, False] == pytest.approx(-46, abs=0.5)
+
+    modes = gains_of_modes(frame, "_mean", "_limit", by=())
+    ahead = {
+        (activation, lam)
+        for (network, activation, *_), lam, gain in modes
+        if gain.low > 0 and gain.mean > 0.1 and (network, activation) != ("mnist-cnn", "tanh")
+    }
+    assert min(lam for name, lam in ahead if name == "relu") == 1.5
+    assert min(lam for name, lam in ahead if name == "tanh") == 5
+    assert {name for name, _ in ahead} == {"relu", "tanh"}
 
 
 def test_what_decided_the_default_of_lam(findings, frame):

@@ -46,6 +46,8 @@ def test_what_a_killed_process_left_of_a_finished_study_is_deleted(bench, make_s
     for path in left:
         path.parent.mkdir(exist_ok=True)
         path.write_text("[]")
+    Store.open(bench.folder, readonly=True).tidy()
+    assert all(path.exists() for path in left)
     assert bench.run(study, fake_pack()) is Outcome.FINISHED
     assert not any(path.exists() for path in left)
 

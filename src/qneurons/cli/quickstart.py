@@ -44,5 +44,6 @@ def quickstart(
         screen.print(rendering.to_rich(tables.accuracy_table(statistics.finals(frame))))
         page.write_report(frame, out / "report", study=study)
         screen.print(f"The page with figures and verdicts: {out / 'report' / 'report.html'}")
-        screen.print(f"Everything that was recorded: qneurons study export {store} rows.csv")
+        export = f"qneurons study export {store} {out / 'rows.csv'}"
+        screen.print(f"Everything that was recorded: {export}")
         screen.print(NEXT)

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from qneurons.report.evidence import Evidence, Pool, number, pool
+from qneurons.report.evidence import Evidence, number, pool
 from qneurons.report.inference import ALPHA, Estimate, estimate, holm, paired_test
 from qneurons.report.statistics import MIN_PAIRS, Cell, is_q
 from qneurons.report.verdicts import LINEAR, OPEN, Claim, Number, Verdict
@@ -49,56 +50,84 @@ def decompose(evidence: Evidence) -> list[Decomposition]:
     return found
 
 
-def judge_question(evidence: Evidence) -> Verdict:
-    curved = [cell for cell in _cells(evidence) if cell.activation not in LINEAR]
-    cells = [cell for cell in curved if not evidence.untrained(cell)]
-    if not cells:
-        learning = ", all of whose runs learn something" if curved else ""
-        lacking = (f"a cell of a curved activation with base, limit and a q setting{learning}",)
-        return Verdict(QUESTION, OPEN, f"These data lack {lacking[0]}.", missing=lacking)
-    pooled = _pooled(evidence, cells)
-    n = len(pooled.values)
-    if n < MIN_PAIRS:
-        lacking = (f"seeds: there are {n} of the {MIN_PAIRS} that the answer needs",)
-        return Verdict(QUESTION, OPEN, f"These data lack {lacking[0]}.", missing=lacking)
-    total, limit, noise = (estimate(part) for part in pooled.values.T)
-    total_p, *tested = (paired_test(part, family=2)[1] for part in pooled.values.T)
-    adjusted = holm(tested)
-    limit_gain = _gain(limit, adjusted[0])
-    noise_gain = _gain(noise, adjusted[1])
+class Source(NamedTuple):
+    """Where gains come from on average over some cells: shares of base's error, by seed."""
+
+    answer: str  # "the limit", "the noise", "both", "neither" or OPEN
+    gains: tuple[str, str]  # of the limit's part and of the noise's
+    total: Number
+    limit: Number
+    noise: Number
+    words: str  # the two parts
+    num_seeds: int
+    lost: str  # what was left out for missing runs
+
+
+def find_source(evidence: Evidence, cells: Iterable[Cell]) -> Source:
+    pooled = pool(_shares(evidence, cell, q) for cell in cells for q in _q_settings(evidence, cell))
+    parts = pooled.values.reshape(-1, 3).T
+    total, limit, noise = map(estimate, parts)
+    total_p, *tested = (paired_test(part, family=2)[1] for part in parts)
+    limit_p, noise_p = holm(tested)
+    gains = _gain(limit, limit_p), _gain(noise, noise_p)
     answer = {
         ("gain", "no gain"): "the limit",
         ("no gain", "gain"): "the noise",
         ("gain", "gain"): "both",
         ("no gain", "no gain"): "neither",
-    }.get((limit_gain, noise_gain), OPEN)
+    }.get(gains, OPEN)
+    return Source(
+        answer,
+        gains,
+        number("q over base, share of base's error", total, total_p, unit="%"),
+        number("limit over base, share of base's error", limit, limit_p, unit="%"),
+        number("q over limit, share of base's error", noise, noise_p, unit="%"),
+        f"the limit's part is {_share(limit)} ({gains[0]}), "
+        f"the noise's part {_share(noise)} ({gains[1]})",
+        len(pooled.values),
+        pooled.lost,
+    )
+
+
+def curved_cells(evidence: Evidence) -> tuple[list[Cell], list[Cell]]:
+    """Cells that can answer: those of which every run learns something, and the others."""
+    curved = [cell for cell in _cells(evidence) if cell.activation not in LINEAR]
+    return (
+        [cell for cell in curved if not evidence.untrained(cell)],
+        [cell for cell in curved if evidence.untrained(cell)],
+    )
+
+
+def judge_question(evidence: Evidence) -> Verdict:
+    cells, left_out = curved_cells(evidence)
+    if not cells:
+        learning = ", all of whose runs learn something" if left_out else ""
+        lacking = (f"a cell of a curved activation with base, limit and a q setting{learning}",)
+        return Verdict(QUESTION, OPEN, f"These data lack {lacking[0]}.", missing=lacking)
+    found = find_source(evidence, cells)
+    if (n := found.num_seeds) < MIN_PAIRS:
+        lacking = (f"seeds: there are {n} of the {MIN_PAIRS} that the answer needs",)
+        return Verdict(QUESTION, OPEN, f"These data lack {lacking[0]}.", missing=lacking)
     diverged = sum(
         len(final.diverged)
         for (metric, cell, _), final in evidence.finals.items()
         if metric == "test_accuracy" and cell in cells
     )
-    left_out = ""
-    if len(cells) < len(curved):
-        _, *with_them = (_share(estimate(part)) for part in _pooled(evidence, curved).values.T)
-        left_out = (
-            f"; {len(curved) - len(cells)} of {len(curved)} cells left out, with runs that learn "
-            f"nothing (with them {' and '.join(with_them)})"
-        )
     reason = (
         f"Over {len(cells)} cell{'s' * (len(cells) > 1)} and {n} seeds, in shares of base's error, "
-        f"the limit's part is {_share(limit)} ({limit_gain}), "
-        f"the noise's part {_share(noise)} ({noise_gain})"
+        f"{found.words}"
         + (f"; {diverged} diverged runs are in neither" if diverged else "")
-        + left_out
-        + (f"; {pooled.lost}." if pooled.lost else ".")
+        + (f"; {found.lost}" if found.lost else "")
+        + "."
     )
-    numbers = (
-        number("q over base, share of base's error", total, total_p, unit="%"),
-        number("limit over base, share of base's error", limit, adjusted[0], unit="%"),
-        number("q over limit, share of base's error", noise, adjusted[1], unit="%"),
-        Number("diverged runs", diverged),
-    )
-    return Verdict(QUESTION, answer, reason, numbers)
+    if left_out:
+        whole = find_source(evidence, [*cells, *left_out])
+        reason += (
+            f" Without {'; '.join(map(str, left_out))}, where runs learn nothing: with it "
+            f"{whole.words}, that is {whole.answer}."
+        )
+    numbers = (found.total, found.limit, found.noise, Number("diverged runs", diverged))
+    return Verdict(QUESTION, found.answer, reason, numbers)
 
 
 def _cells(evidence: Evidence) -> list[Cell]:
@@ -125,10 +154,6 @@ def _parts(evidence: Evidence, cell: Cell, setting: str) -> dict[int, NDArray[np
 def _shares(evidence: Evidence, cell: Cell, setting: str) -> dict[int, NDArray[np.float64]]:
     scale = evidence.scale(cell, evidence.final(cell, "base").metric)
     return {seed: parts / scale for seed, parts in _parts(evidence, cell, setting).items()}
-
-
-def _pooled(evidence: Evidence, cells: Iterable[Cell]) -> Pool:
-    return pool(_shares(evidence, cell, q) for cell in cells for q in _q_settings(evidence, cell))
 
 
 def _gain(part: Estimate, p: float) -> str:

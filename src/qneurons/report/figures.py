@@ -159,7 +159,8 @@ def draw_curves(curves: Sequence[Curve], styles: Mapping[str, Style]) -> "Figure
                 for ax, dropout in zip(line, columns, strict=True):
                     panel = [curve for curve in row if curve.dropout == dropout]
                     _draw_panel(ax, panel, styles, settings)
-                    _name_below(ax, [curve.setting for curve in panel if curve in below])
+                    low = {curve.setting for curve in panel if curve in below}
+                    _name_below(ax, [setting for setting in settings if setting in low])
                 _set_scale(line[0], [curve for curve in row if curve not in below], metric)
                 line[0].set_ylabel(_METRICS[metric])
             for ax, dropout in zip(axes[2 * i], columns, strict=True):

@@ -176,8 +176,8 @@ def learnt_nothing(evidence: Evidence) -> str:
     if not named:
         return ""
     return (
-        "Runs that learnt nothing, which are left out of averages over cells (their training loss "
-        f"ends within 5 % of guessing's): {'; '.join(named)}."
+        "Runs that learnt nothing (their training loss ends above 95 % of guessing's) and are not "
+        f"averaged with those of other cells: {'; '.join(named)}."
     )
 
 

@@ -138,7 +138,7 @@ class PackedNetwork:
 
     @torch.no_grad()
     def frozen(self, runs: slice = slice(None)) -> "PackedNetwork":
-        """Some runs as they are now, for evaluation: layers absorb normalisations before them."""
+        """Some runs for evaluation, until their next step: layers absorb normalisations."""
         tensors = {name: value.detach()[runs] for name, value in self.tensors.items()}
         frozen = PackedNetwork(self.runs[runs], self.shape, tensors)
         frozen.is_frozen = True

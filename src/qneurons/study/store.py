@@ -238,8 +238,10 @@ class Store:
             self._sweep()
 
     def tidy(self) -> None:
-        """Deletes what killed processes left, where no run is left that would be saved."""
-        with suppress(StudyError), self._writing():  # it does no harm, on a read-only disk say
+        """Deletes what killed processes left; else only who claims or saves runs does that."""
+        if self.readonly:
+            return
+        with suppress(StudyError), self._writing():  # files that stay do no harm
             self._sweep()
             locks.sweep(self.folder / "claims")
 
