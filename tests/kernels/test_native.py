@@ -126,7 +126,7 @@ def test_every_step_is_right(build, row, phi):
 def test_tails_are_relatively_right(build, name):
     x = torch.linspace(-30 if name != "gelu" else -10, -5, 2001)
     row = resolve(name)
-    for phi in (0.0, 0.01, 0.5):
+    for phi in (0.0, 0.01, 0.05, 0.1, 0.5):
         value, slope = call(x, row, law(lam=0.0, phi=phi))
         delta = draw(x.shape, law(lam=0.0, phi=phi)).double()
         expected, expected_slope = difference_and_slope(x.double(), delta, row)
@@ -164,6 +164,19 @@ def test_what_is_not_finite_stays_as_in_the_reference(build, row, lam):
     torch.testing.assert_close(
         slope[finite], expected_slope[finite], equal_nan=True, rtol=1e-5, atol=1e-6
     )
+
+
+@pytest.mark.parametrize("lam", [0.05, 0.1, 0.15])
+def test_gelu_has_a_form_for_every_size_of_steps(build, lam):
+    """Chosen by the steps of 1024 elements: at these λ all three occur."""
+    generator = torch.Generator().manual_seed(6)
+    scale = torch.linspace(0.2, 3, 64)[:, None]
+    x = (scale * torch.randn(64, 1024, generator=generator)).flatten()
+    got = call(x, resolve("gelu"), law(lam=lam))
+    delta = draw(x.shape, law(lam=lam)).double()
+    expected = difference_and_slope(x.double(), delta, resolve("gelu"))
+    for ours, exact in zip(got, expected, strict=True):
+        torch.testing.assert_close(ours.double(), exact, rtol=5e-7, atol=7e-7)
 
 
 @pytest.mark.parametrize("limits", [(-0.5, 2.0), (-2.0, 0.5), (0.0, 0.5), (-0.5, 0.0), (0.4, 0.5)])

@@ -294,8 +294,21 @@ static int choose_steps(const Job *job, const float *x, float reach) {
     if (job->small == ANY) return SMALL;
     float step = reach * largest(x);
     if (!(step <= job->small)) return CROSSING;
-    if (job->row == ROW_gelu) return step * step <= 1.8f * reach ? SMALL : CROSSING;
+    if (job->row == ROW_gelu) return step * step <= 1.8f * reach ? TINY : CROSSING;
     return step <= job->small / 6 ? TINY : SMALL;
+}
+
+/* Whether gelu's form for SMALL steps serves: worth a look at the steps themselves, for the other
+   form takes half as long again, and reach bounds both factors of a step by their largest. */
+static int are_small_for_gelu(const float *restrict x, const float *restrict delta) {
+    uint32_t step = 0, turn = 0;
+    for (int i = 0; i < PIECE; i++) {
+        float h = delta[i] * x[i], m = x[i] + 0.5f * h;
+        uint32_t of_step = bits_of(magnitude(h)), of_turn = bits_of(magnitude(m * h));
+        step = of_step > step ? of_step : step;
+        turn = of_turn > turn ? of_turn : turn;
+    }
+    return float_of(step) <= GELU_STEP && float_of(turn) <= GELU_TURN;
 }
 
 static void apply(const Job *job, int64_t group, int64_t position, int64_t num, const float *x,
@@ -332,6 +345,8 @@ static void apply_to_block(const Job *job, int64_t index, Room *room) {
             has_words = 1;
             draw_deltas(room->words[word], noise, room->deltas);
         }
+        if (job->row == ROW_gelu && steps == CROSSING && reach < 1)
+            steps = are_small_for_gelu(x, room->deltas) ? SMALL : CROSSING;
         apply(job, group, position, num, x, steps, room);
     }
 }
