@@ -56,10 +56,7 @@ def activations(model: nn.Module) -> list[Place]:
 def _row(member: Any) -> Activation | None:
     try:
         row = from_module(member) if isinstance(member, nn.Module) else from_function(member)
-    except (
-        TypeError,
-        ValueError,
-    ):  # of parameters that the row refuses, as nn.Hardtanh(0, inf) has
+    except (TypeError, ValueError):  # parameters that the row refuses, as of nn.Hardtanh(0, inf)
         return None
     # nn.Identity is a placeholder, and the q-activation of the identity is the identity.
     return row if row is not None and row.name != "identity" else None

@@ -171,9 +171,16 @@ def test_gelu_has_a_form_for_every_size_of_steps(build, lam):
     """Chosen by the steps of 1024 elements: at these λ all three occur."""
     generator = torch.Generator().manual_seed(6)
     scale = torch.linspace(0.2, 3, 64)[:, None]
-    x = (scale * torch.randn(64, 1024, generator=generator)).flatten()
-    got = call(x, resolve("gelu"), law(lam=lam))
-    delta = draw(x.shape, law(lam=lam)).double()
+    check_gelu((scale * torch.randn(64, 1024, generator=generator)).flatten(), law(lam=lam))
+
+
+def test_gelu_knows_large_steps_of_small_inputs(build):
+    check_gelu(torch.linspace(-1.5, 1.5, 3001), law(lam=0.0, phi=0.9))
+
+
+def check_gelu(x, arguments):
+    got = call(x, resolve("gelu"), arguments)
+    delta = draw(x.shape, arguments).double()
     expected = difference_and_slope(x.double(), delta, resolve("gelu"))
     for ours, exact in zip(got, expected, strict=True):
         torch.testing.assert_close(ours.double(), exact, rtol=5e-7, atol=7e-7)
