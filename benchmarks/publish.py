@@ -79,8 +79,7 @@ def main():
         pl.read_csv(options.naive).write_parquet(PAPER / "naive.parquet")
     naive = pl.read_parquet(PAPER / "naive.parquet")
     if options.rates:
-        rates = Store.open(options.rates, readonly=True).frame()
-        rates.write_parquet(PAPER / "rates.parquet")
+        Store.open(options.rates, readonly=True).frame().write_parquet(PAPER / "rates.parquet")
     rates = pl.read_parquet(PAPER / "rates.parquet")
     ordinary = pl.read_csv(PAPER / "naive-tanh-cnn.csv")
     measured = ROOT / "benchmarks" / "results"
