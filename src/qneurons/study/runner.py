@@ -221,8 +221,9 @@ class _Session:
             case Trained(epoch, records, seconds):
                 flight.unsaved += len(records)
                 self.tally.add(records, seconds)
+                lost = {record.run for record in records if record.diverged}
                 for run in runs:
-                    if any(record.run == run.id and record.diverged for record in records):
+                    if run.id in lost:
                         self.on_event(Notice(f"diverged in epoch {epoch}: {_name(run)}"))
                 self.tell(runs, epoch)
             case Saving():

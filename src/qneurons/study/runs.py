@@ -1,6 +1,7 @@
 """What is trained (a setting, a run, and a study, which is a list of runs) and recorded."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 from dataclasses import dataclass
@@ -84,7 +85,7 @@ class Run:
             if field.type is float:  # so that equal runs, of 1 and of 1.0, have one id
                 object.__setattr__(self, field.name, float(getattr(self, field.name)))
 
-    @property
+    @functools.cached_property
     def id(self) -> str:
         """16 hexadecimal digits that name the run by its content, in every store and for good."""
         content = json.dumps(dataclasses.asdict(self), sort_keys=True)
