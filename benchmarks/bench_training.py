@@ -154,12 +154,7 @@ def main():
             for row in rows:
                 time = f"{row['us_per_run_and_step']:9.1f} µs per run and step"
                 print(f"{network:9} {precision}  {row['variant']:17} {row['runs']:3} runs {time}")
-            new = not path.exists()
-            with path.open("a", newline="") as file:
-                writer = csv.DictWriter(file, COLUMNS)
-                if new:
-                    writer.writeheader()
-                writer.writerows(row | origin for row in rows)
+            bench.append_rows(path, COLUMNS, (row | origin for row in rows))
     print(f"rows appended to {path}")
 
 

@@ -8,7 +8,6 @@ are appended to results/instructions-cpu.csv.
 """
 
 import argparse
-import csv
 import os
 import re
 import shlex
@@ -90,12 +89,7 @@ def measure(activation: str, counter: Counter) -> list[bench.Row]:
 
 
 def store(found: list[bench.Row], origin: bench.Row) -> None:
-    is_new = not STORE.exists()
-    with STORE.open("a", newline="") as file:
-        writer = csv.DictWriter(file, [*found[0], *origin])
-        if is_new:
-            writer.writeheader()
-        writer.writerows(row | origin for row in found)
+    bench.append_rows(STORE, [*found[0], *origin], (row | origin for row in found))
 
 
 def main() -> None:

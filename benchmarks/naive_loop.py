@@ -23,12 +23,12 @@ from torch import nn
 import qneurons as qn
 from qneurons.activations import resolve
 from qneurons.provenance import ORIGIN, provenance
-from qneurons.study.data import load_dataset
+from qneurons.study.data import ARRAYS, load_dataset
 from qneurons.study.networks import build
 from qneurons.study.runs import parse_setting
 from qneurons.study.spec import load_study, select
+from qneurons.study.table import RUN
 
-RUN = ("dataset", "network", "dropout", "activation", "setting", "seed")
 COLUMNS = (*RUN, "epoch", "train_loss", "test_loss", "test_accuracy", "seconds", *ORIGIN)
 CHUNK = 2000  # images evaluated at once
 
@@ -42,9 +42,7 @@ def initialise(module):
 def train(run, data, epochs, device):
     """Yields the losses and the accuracy after every epoch."""
     torch.manual_seed(run.seed)
-    x_train, y_train, x_test, y_test = (
-        getattr(data, name).to(device) for name in ("x_train", "y_train", "x_test", "y_test")
-    )
+    x_train, y_train, x_test, y_test = (getattr(data, name).to(device) for name in ARRAYS)
     x_train, x_test = x_train / 255, x_test / 255
     setting = parse_setting(run.setting)
     model = build(

@@ -6,8 +6,7 @@ import typing
 import pytest
 import torch
 
-from qneurons.study.runs import Epoch
-from qneurons.study.spec import Run, Study
+from qneurons.study.runs import Epoch, Run, Study
 
 FAKE_WEIGHTS = 5_000  # enough for a checkpoint to be larger than a journal
 

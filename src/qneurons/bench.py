@@ -5,7 +5,7 @@ import csv
 import functools
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -386,9 +386,13 @@ class Store:
                 )
 
     def append(self, rows: Sequence[Row], origin: Row) -> None:
-        new = not self.path.exists()
-        with self.path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS)
-            if new:
-                writer.writeheader()
-            writer.writerows(row | origin for row in rows)
+        append_rows(self.path, COLUMNS, (row | origin for row in rows))
+
+
+def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None:
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        if new:
+            writer.writeheader()
+        writer.writerows(rows)

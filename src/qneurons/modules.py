@@ -88,7 +88,7 @@ class QActivation(nn.Module):
 
     @lam.setter
     def lam(self, lam: float) -> None:
-        self._lam_value = float(check_nonnegative("lam", lam))
+        self._lam_value = check_nonnegative("lam", lam)
         self._lam.fill_(self._lam_value)
 
     @property
@@ -97,7 +97,7 @@ class QActivation(nn.Module):
 
     @phi.setter
     def phi(self, phi: float) -> None:
-        self._phi_value = float(check_nonnegative("phi", phi))
+        self._phi_value = check_nonnegative("phi", phi)
         self._phi.fill_(self._phi_value)
 
     @property

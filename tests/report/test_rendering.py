@@ -15,7 +15,6 @@ from qneurons.report.rendering import (
     estimate_text,
     number_text,
     p_text,
-    to_html,
     to_markdown,
     to_rich,
 )
@@ -81,15 +80,6 @@ def test_markdown_escapes_what_would_break_a_row():
         "",
         "Note <b>.",
     ]
-
-
-def test_html_escapes_every_text():
-    found = to_html(TABLE)
-    assert found.startswith('<table class="report">')
-    assert '<th scope="col">a|b</th>' in found
-    assert "<td>x &amp; y</td>" in found
-    assert found.count("<tr>") == 3
-    assert "<b>" not in to_html(Table("t", ("<b>",), (("<b>",),)))
 
 
 @pytest.mark.parametrize("width", [80, 30])

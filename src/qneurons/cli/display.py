@@ -9,7 +9,7 @@ from rich.progress import BarColumn, TaskProgressColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from qneurons.study.progress import Event, Notice, Progress
-from qneurons.study.spec import Run
+from qneurons.study.runs import Run
 
 LINE_S = 5.0  # at least, between two lines
 

@@ -9,8 +9,6 @@ from qneurons.cli.terminal import Debug, console, one_line_errors
 from qneurons.study.spec import load_study
 from qneurons.study.store import Store
 
-Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Where the files go.")]
-
 
 def report(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="The folder of a store.")],
@@ -51,12 +49,9 @@ def figures(
 ) -> None:
     """Draw the law of q and the density of every q-neuron, exactly and without training."""
     with one_line_errors(debug):
+        from qneurons.report.densities import LAMS, PAPER_ACTIVATIONS
         from qneurons.report.figures import write_figures
 
-        options: dict[str, list[str] | list[float]] = {}
-        if activation:
-            options["activations"] = activation
-        if lam:
-            options["lams"] = lam
-        for file in write_figures(out, **options):  # type: ignore[arg-type]
+        drawn = activation or PAPER_ACTIVATIONS
+        for file in write_figures(out, activations=drawn, lams=lam or LAMS):
             console().print(str(file))

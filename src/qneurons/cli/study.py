@@ -12,8 +12,10 @@ from qneurons.cli.training import Place, train_here
 from qneurons.study import StudyError
 from qneurons.study.data import unknown
 from qneurons.study.merging import merge
-from qneurons.study.spec import Run, load_study, select, study_names
+from qneurons.study.runs import Run
+from qneurons.study.spec import load_study, select, study_names
 from qneurons.study.store import Store
+from qneurons.study.table import RUN
 from qneurons.study.training import PRECISIONS
 
 app = typer.Typer(
@@ -62,10 +64,9 @@ def show(
         for run in study.runs:
             protocol = run.batch_size, run.learning_rate, run.learning_rate_decay, run.phi
             groups.setdefault((run.dataset, run.network, *protocol), []).append(run)
-        columns = ("dataset", "network", "dropout", "activation", "setting", "seed")
-        table = Table(*columns, "runs", "batch size", "learning rate", "decay", "φ")
+        table = Table(*RUN, "runs", "batch size", "learning rate", "decay", "φ")
         for (*_, batch_size, rate, decay, phi), runs in groups.items():
-            values = [_values(getattr(run, column) for run in runs) for column in columns]
+            values = [_values(getattr(run, name) for run in runs) for name in RUN]
             table.add_row(*values, str(len(runs)), *map(str, (batch_size, rate, decay, phi)))
         screen.print(table)
 

@@ -19,7 +19,7 @@ from qneurons.study.data import unknown
 from qneurons.study.executor import Executor, Halt, LocalExecutor, Outcome
 from qneurons.study.progress import Notice
 from qneurons.study.runner import run_study
-from qneurons.study.spec import Study
+from qneurons.study.runs import Study
 from qneurons.study.store import Store
 from qneurons.study.training import PRECISIONS
 

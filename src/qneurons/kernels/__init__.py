@@ -1,7 +1,8 @@
 """Fused kernels: which backend serves a device, and by which name it knows a row.
 
-A backend is a module with ``forward``, ``backward`` and ``supports``. ``plain`` is the one that
-every other is tested against, and it serves what no other does.
+A backend is a module with ``forward``, ``backward`` and ``supports``; one of a device also says
+``why_unavailable`` and ``details``. ``plain`` is the one that every other is tested against, and it
+serves what no other does.
 """
 
 import functools

@@ -17,7 +17,6 @@ from qneurons.report.statistics import (
     Final,
     Metric,
     contrasts,
-    declared_pairs,
     finals,
 )
 from qneurons.report.verdicts import Number
@@ -49,7 +48,7 @@ class Evidence:
         self.cells = sorted({cell for _, cell, _ in self.finals})
         self._declared = {
             (c.metric.name, c.cell, c.setting, c.reference): c
-            for c in contrasts(self.finals.values(), declared_pairs)
+            for c in contrasts(self.finals.values())
         }
 
     def of_metric(self, metric: str) -> tuple[list[Final], list[Contrast]]:

@@ -126,9 +126,9 @@ def setting_styles(settings: Iterable[str]) -> dict[str, Style]:
         if setting in NEUTRAL:
             styles[setting] = Style(*NEUTRAL[setting])
             continue
-        colours, markers = FAMILIES[setting[:1] if setting[:1] in FAMILIES else "n"]
-        k = families.get(setting[:1], 0)
-        families[setting[:1]] = k + 1
+        colours, markers = FAMILIES[setting[0]]
+        k = families.get(setting[0], 0)
+        families[setting[0]] = k + 1
         styles[setting] = Style(*_in_turn(colours, k), markers[k % len(markers)])
     return styles
 

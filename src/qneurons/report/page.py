@@ -19,16 +19,16 @@ from qneurons.report.artwork import ON_DARK, css_name, figure_files, to_svg, wri
 from qneurons.report.decomposition import decompose
 from qneurons.report.densities import is_drawable
 from qneurons.report.evidence import Evidence
-from qneurons.report.rendering import Table, number_text, to_html, to_markdown
+from qneurons.report.rendering import Table, number_text, to_markdown
 from qneurons.report.statistics import Cell
 from qneurons.report.verdicts import ANSWERS, FAILS, HOLDS, LEAST_EPOCHS, Verdict, paper_cells
 from qneurons.study import StudyError
-from qneurons.study.table import ORIGIN
+from qneurons.study.table import PROVENANCE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from qneurons.study.spec import Study
+    from qneurons.study.runs import Study
 
 KEYS = ("network", "dataset", "activation", "dropout", "setting")
 LEGEND = (
@@ -239,12 +239,11 @@ def draw_neurons(frame: pl.DataFrame) -> list[Drawing]:
 def origin(frame: pl.DataFrame) -> list[tuple[str, list[str]]]:
     """Where the numbers come from, and with what the report was made."""
     facts = []
-    for name in ORIGIN:
+    for name in PROVENANCE:
         if name in frame.columns:
-            runs = frame.group_by(name).agg(runs=pl.col("run").n_unique()).sort(name)
-            values = [(str(value), count) for value, count in runs.iter_rows()]
+            values = frame.group_by(name).len().sort(name).rows()  # a run may have several
             alone = len(values) == 1
-            facts.append((name, [v if alone else f"{v} ({count} runs)" for v, count in values]))
+            facts.append((name, [str(v) if alone else f"{v} ({n:,} epochs)" for v, n in values]))
     made = ", ".join(f"{k} {v}" for k, v in versions().items() if k != "triton")  # not used here
     return [*facts, ("report made with", [made])]
 
@@ -255,7 +254,6 @@ def render_page(title: str, counts: Sequence[tuple[str, int]], sections: Sequenc
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters |= {
         "css_name": css_name,
-        "to_html": to_html,
         "number_text": number_text,
         "tone": lambda answer: TONES.get(answer, "open"),
     }

@@ -1,6 +1,5 @@
-"""A table of text, how numbers are written in it, and its forms: rich, Markdown and HTML."""
+"""A table of text, how numbers are written in it, and two of its forms: rich and Markdown."""
 
-import html
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -56,18 +55,6 @@ def to_markdown(table: Table) -> str:
     rule = line(tuple("---" for _ in table.columns))
     rows = [line(table.columns), rule, *(line(row) for row in table.rows)]
     return "\n".join([f"### {table.title}", "", *rows, *(["", table.note] if table.note else [])])
-
-
-def to_html(table: Table) -> str:
-    """``<table class="report">``, every text escaped; title and note are for the page around it."""
-
-    def row(texts: tuple[str, ...]) -> str:
-        return f"<tr>{''.join(f'<td>{html.escape(text)}</td>' for text in texts)}</tr>"
-
-    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in table.columns)
-    body = "\n".join(row(texts) for texts in table.rows)
-    head = f"<thead><tr>{head}</tr></thead>"
-    return f'<table class="report">\n{head}\n<tbody>\n{body}\n</tbody>\n</table>'
 
 
 def estimate_text(value: Estimate, metric: Metric) -> str:

@@ -23,9 +23,9 @@ from qneurons.report.inference import ALPHA, Estimate, estimate, holm, paired_te
 from qneurons.schedules import Annealed
 from qneurons.study import StudyError
 from qneurons.study.runs import parse_setting
+from qneurons.study.table import RUN
 
-CELL = ("dataset", "network", "dropout", "activation")
-_RUN = (*CELL, "setting", "seed")
+CELL = RUN[:4]
 STATES = ("compared", "incomplete", "diverged")  # of a run
 MIN_PAIRS = 3  # fewer seeds show neither the absence of a gain nor that more runs diverge
 _NAN = math.nan
@@ -105,7 +105,7 @@ class Final:
 def run_states(frame: pl.DataFrame) -> pl.DataFrame:
     """One row a run: its last epoch, its cell's epoch of comparison (``target``), its state."""
     _check_unique(frame)
-    runs = frame.group_by(_RUN).agg(
+    runs = frame.group_by(RUN).agg(
         last=pl.col("epoch").max(), diverged=pl.col("diverged").fill_null(False).any()
     )
     alive = runs.filter(~pl.col("diverged"))
@@ -124,7 +124,7 @@ def run_states(frame: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("incomplete"))
         .otherwise(pl.lit("compared"))
     )
-    return runs.join(targets, on=CELL).select(*_RUN, "last", "target", state=state).sort(_RUN)
+    return runs.join(targets, on=CELL).select(*RUN, "last", "target", state=state).sort(RUN)
 
 
 def curves(frame: pl.DataFrame, *, metric: str = "test_accuracy") -> pl.DataFrame:
@@ -145,7 +145,7 @@ def finals(frame: pl.DataFrame, *, metric: str = "test_accuracy") -> list[Final]
     """Every setting of every cell, sorted by cell and :func:`setting_order`."""
     states = run_states(frame)
     rows = _compared_rows(frame, states, metric).filter(pl.col("epoch") == pl.col("target"))
-    values = {row[:-1]: row[-1] for row in rows.select(*_RUN, metric).iter_rows()}
+    values = {row[:-1]: row[-1] for row in rows.select(*RUN, metric).iter_rows()}
     best = _best(curves(frame, metric=metric), METRICS[metric])
     found = []
     for key, group in groupby(states.iter_rows(), key=lambda row: row[:5]):
@@ -252,16 +252,16 @@ def _compared_rows(frame: pl.DataFrame, states: pl.DataFrame, metric: str) -> pl
     if metric not in METRICS or metric not in frame.columns:
         known = ", ".join(name for name in METRICS if name in frame.columns)
         raise StudyError(f"metric {metric!r} is not one of {known}: choose one of these")
-    compared = states.filter(pl.col("state") == "compared").select(*_RUN, "target")
-    rows = frame.join(compared, on=_RUN).filter(pl.col("epoch") <= pl.col("target"))
+    compared = states.filter(pl.col("state") == "compared").select(*RUN, "target")
+    rows = frame.join(compared, on=RUN).filter(pl.col("epoch") <= pl.col("target"))
     return rows.filter(pl.col(metric).is_finite())
 
 
 def _check_unique(frame: pl.DataFrame) -> None:
-    twice = frame.filter(frame.select(*_RUN, "epoch").is_duplicated())
+    twice = frame.filter(frame.select(*RUN, "epoch").is_duplicated())
     if len(twice):
         row = twice.row(0, named=True)
-        same = twice.filter(*(pl.col(name) == row[name] for name in _RUN))
+        same = twice.filter(*(pl.col(name) == row[name] for name in RUN))
         runs = " and ".join(same["run"].unique(maintain_order=True)[:2])
         raise StudyError(
             f"{Cell(*(row[name] for name in CELL))}, {row['setting']}, seed {row['seed']}: runs "

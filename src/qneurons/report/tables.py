@@ -21,7 +21,7 @@ from qneurons.report.statistics import (
 )
 
 if TYPE_CHECKING:
-    from qneurons.study.spec import Run
+    from qneurons.study.runs import Run
 
 COUNTS = ("runs", *STATES, "not begun")
 

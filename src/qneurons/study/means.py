@@ -8,6 +8,7 @@ from torch import Tensor
 
 from qneurons.activations import Activation
 from qneurons.functional import q_mean
+from qneurons.quadrature import SMALL_LAMBDA
 from qneurons.study.layers import is_fused
 
 Means = tuple[Tensor, Tensor]  # offsets and slopes of the pieces
@@ -41,7 +42,9 @@ class MeanTable:
         if not missing:
             return
         small = [
-            q_mean(self.points, activation, value, self.phi) for value in missing if value <= 0.1
+            q_mean(self.points, activation, value, self.phi)
+            for value in missing
+            if value <= SMALL_LAMBDA
         ]
         large = self.points.new_tensor(missing[len(small) :])[:, None]  # by a dearer rule, at once
         means = q_mean(self.points.expand(len(large), -1), activation, large, self.phi)

@@ -15,9 +15,7 @@ from qneurons.activations import resolve
 from qneurons.study import StudyError
 from qneurons.study.data import DATASETS, unknown
 from qneurons.study.networks import NETWORKS, BatchNorm
-from qneurons.study.runs import LARGEST, Run, Setting, Study, parse_setting
-
-__all__ = ["Run", "Setting", "Study", "load_study", "parse_setting", "select", "study_names"]
+from qneurons.study.runs import LARGEST, Run, Study, parse_setting
 
 MOST_RUNS = 100_000  # a slip such as seeds = 1000000000 shall not fill the memory
 

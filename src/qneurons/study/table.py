@@ -11,8 +11,8 @@ from qneurons.study.runs import Epoch, Run
 if TYPE_CHECKING:
     import polars
 
-CELL = ("dataset", "network", "dropout", "activation", "setting", "seed")
-ORIGIN = ("device", "precision", "torch", "qneurons", "commit", "command")
+RUN = ("dataset", "network", "dropout", "activation", "setting", "seed")
+PROVENANCE = ("device", "precision", "torch", "qneurons", "commit", "command")
 
 
 def frame(records: Records) -> "polars.DataFrame":
@@ -41,14 +41,14 @@ def frame(records: Records) -> "polars.DataFrame":
     )
     origins = pl.DataFrame(
         [
-            {"provenance": id, **{name: str(content.get(name, "")) for name in ORIGIN}}
+            {"provenance": id, **{name: str(content.get(name, "")) for name in PROVENANCE}}
             for id, content in records.provenance.items()
         ],
-        schema=dict.fromkeys(("provenance", *ORIGIN), pl.String),
+        schema=dict.fromkeys(("provenance", *PROVENANCE), pl.String),
     )
-    other = [name for name in runs.columns if name not in ("run", *CELL)]
+    other = [name for name in runs.columns if name not in ("run", *RUN)]
     return (
         epochs.join(runs, on="run", how="left", maintain_order="left")
         .join(origins, on="provenance", how="left", maintain_order="left")
-        .select(*CELL, *ROW[:-1], "run", *other, *ORIGIN)
+        .select(*RUN, *ROW[:-1], "run", *other, *PROVENANCE)
     )

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qneurons.noise import seeded_delta
-from qneurons.study.data import Dataset
+from qneurons.study.data import ARRAYS, Dataset
 from qneurons.study.means import MeanTable
 from qneurons.study.networks import layers
 from qneurons.study.packing import MODES, PackedNetwork, initial_states, orders, stream, words
@@ -62,9 +62,7 @@ class Pack:
         tensors = {name: value.to(device, self.dtype, copy=True) for name, value in state.items()}
         self.network = PackedNetwork(runs, shape, tensors)
         self.parameters = [value.requires_grad_() for value in self.network.parameters()]
-        self.data = [
-            getattr(dataset, name).to(device) for name in ("x_train", "y_train", "x_test", "y_test")
-        ]
+        self.data = [getattr(dataset, name).to(device) for name in ARRAYS]
         self.means = MeanTable(first.phi, self.network.lam)
         widest = max(torch.Size(size).numel() for _, size in layers(first.network, shape))
         self.chunk = 2 ** (_EVALUATED_ELEMENTS // widest).bit_length() // 2
