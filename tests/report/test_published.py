@@ -44,6 +44,28 @@ def test_the_conclusion_is_computed_from_the_rows(findings, frame):
     assert findings.coverage(evidence, study) in (ROOT / "RESULTS.md").read_text()
 
 
+def test_every_table_is_computed_from_the_rows(findings, frame):
+    from qneurons.report import claims
+    from qneurons.report.evidence import Evidence
+    from qneurons.report.rendering import to_markdown
+
+    study, evidence = load_study("paper"), Evidence(frame)
+    last = frame.filter((pl.col("epoch") == study.epochs) & ~pl.col("diverged"))
+    naive = pl.read_parquet(ROOT / "results" / "paper" / "naive.parquet")
+    rates = pl.read_csv(ROOT / "benchmarks" / "results" / "training-cuda.csv")
+    page = (ROOT / "RESULTS.md").read_text()
+    for table in (
+        findings.gains_table(evidence),
+        findings.claims_table(claims.judge(evidence)[:-1]),
+        findings.modes_table(frame),
+        findings.modes_table(frame, "test_loss"),
+        findings.lam_table(last),
+        findings.time_table(findings.times(frame, study, rates)),
+        findings.naive_table(last, naive),
+    ):
+        assert to_markdown(table) in page, table.title
+
+
 def ends(cell):
     """Of an interval as it is printed: "+0.1 [-0.2, +0.4]"."""
     _, low, high = map(float, re.findall(r"[-+][\d.]+", cell))
