@@ -1,11 +1,18 @@
 """``qneurons study``: listing, showing, looking into stores, joining and exporting them."""
 
 import csv
+import errno
+import os
 import shutil
+import threading
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from qneurons import cli
 from qneurons.cli.study import _values
+from qneurons.study import durable
 from qneurons.study.store import Store
 
 
@@ -24,6 +31,16 @@ def test_a_grid_is_shown(invoke, write_spec):
     part = invoke("study", "show", write_spec(), "--only", "setting=base", "--seeds", "1,5")
     for text in ("4 runs", " base ", "1 5"):
         assert text in part.stdout
+
+
+def test_text_is_shown_as_it_is(invoke, write_spec):
+    title = "[/x] is [red]q[/] better?"
+    result = invoke("study", "show", write_spec(("A small study", title)))
+    assert result.exit_code == 0
+    assert title in result.stdout
+    latin = CliRunner(charset="latin-1").invoke(cli.app, ["study", "show", "quickstart"])
+    assert latin.exit_code == 0
+    assert " ? " in latin.stdout  # φ
 
 
 def test_distinct_values_are_short():
@@ -109,6 +126,39 @@ def test_rows_are_exported(invoke, store):
     assert pl.read_parquet("rows.parquet").height == 48
     shutil.copy("rows.txt", "again.csv")
     assert pl.read_csv("again.csv").equals(pl.read_csv("rows.csv"))
+
+
+def test_what_a_link_or_a_pipe_stands_for_is_written(invoke, store):
+    pytest.importorskip("polars")
+    Path("link.csv").symlink_to("real.csv")
+    assert invoke("study", "export", store, "link.csv").exit_code == 0
+    assert Path("link.csv").is_symlink()
+    os.mkfifo("pipe.csv")
+    read = []
+    reader = threading.Thread(target=lambda: read.append(Path("pipe.csv").read_bytes()))
+    reader.start()
+    result = invoke("study", "export", store, "pipe.csv")
+    reader.join()
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert read == [Path("real.csv").read_bytes()]
+    assert Path("pipe.csv").is_fifo()
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
+def test_a_full_disk_keeps_the_rows_that_were_there(invoke, store, monkeypatch, name):
+    pytest.importorskip("polars")
+    Path(name).write_text("before")
+
+    def write_all(fd, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(durable, "write_all", write_all)
+    result = invoke("study", "export", store, name)
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert f"cannot write {name}: No space left on device; free some space" in line
+    assert Path(name).read_text() == "before"
+    assert [path.name for path in Path().glob("rows*")] == [name]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import re
 import struct
 import sys
 import tarfile
+import zipfile
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from torch.nn import functional as F
 
 from qneurons.study import StudyError
 from qneurons.study import data as room
-from qneurons.study.data import DATASETS, load_dataset
+from qneurons.study.data import ARRAYS, DATASETS, load_dataset
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
 IDX = (
@@ -250,6 +251,13 @@ class TestWrongFiles:
         path = tmp_path / "mnist.npz"
         path.write_bytes(path.read_bytes()[:-100])
         expect(f"cannot read {path}: ", "mnist", tmp_path)
+
+    def test_npz_of_something_else(self, tmp_path):
+        with zipfile.ZipFile(tmp_path / "mnist.npz", "w") as archive:
+            for name in ARRAYS:
+                archive.writestr(f"{name}.npy", "hello")
+        words = f"cannot read {tmp_path / 'mnist.npz'}: x_train in it is no array; replace the file"
+        expect(words, "mnist", tmp_path)
 
     def test_idx_of_another_size(self, tmp_path):
         write_idx(tmp_path, {**arrays("mnist"), "x_test": np.zeros((3, 28, 28), np.uint8)})

@@ -93,6 +93,13 @@ def test_the_seed_makes_the_weights():
     same, again, other = (initial_state("mnist-mlp", (1, 28, 28), seed) for seed in (1, 1, 2))
     assert all(torch.equal(same[name], again[name]) for name in same)
     assert not torch.equal(same["1.weight"], other["1.weight"])
+    try:
+        torch.set_default_dtype(torch.float64)
+        wide = initial_state("mnist-mlp", (1, 28, 28), seed=1)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for name, value in same.items():
+        torch.testing.assert_close(wide[name], value, rtol=0, atol=0)
 
 
 def test_dropout_is_optional():

@@ -20,7 +20,7 @@ def display(screen: Console) -> Iterator[Callable[[Event], None]]:
     if not screen.is_terminal:
         yield Lines(screen)
         return
-    columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[line]}"))
+    columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[line]}", markup=False))
     with Bar(*columns, console=screen) as bar:
         task = bar.add_task("", line="", total=None)
 

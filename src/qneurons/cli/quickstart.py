@@ -1,5 +1,6 @@
 """``qneurons quickstart``: a small study from nothing to its page, with one command."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -44,6 +45,6 @@ def quickstart(
         screen.print(rendering.to_rich(tables.accuracy_table(statistics.finals(frame))))
         page.write_report(frame, out / "report", study=study)
         screen.print(f"The page with figures and verdicts: {out / 'report' / 'report.html'}")
-        export = f"qneurons study export {store} {out / 'rows.csv'}"
+        export = shlex.join(["qneurons", "study", "export", str(store), str(out / "rows.csv")])
         screen.print(f"Everything that was recorded: {export}")
         screen.print(NEXT)

@@ -1,5 +1,7 @@
 """``qneurons study``: lists, shows and runs studies, and what can be done with their stores."""
 
+import io
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +13,7 @@ from qneurons.cli.terminal import Debug, console, one_line_errors
 from qneurons.cli.training import Place, train_here
 from qneurons.study import StudyError
 from qneurons.study.data import unknown
+from qneurons.study.durable import explained, replace
 from qneurons.study.merging import merge
 from qneurons.study.runs import Run
 from qneurons.study.spec import load_study, select, study_names
@@ -147,7 +150,7 @@ def run(
         screen.print(
             f"finished: {len(study.runs)} runs{diverged} of {study.epochs} epochs in {folder}"
         )
-        screen.print(f"next: qneurons report {folder}")
+        screen.print(f"next: qneurons report {shlex.quote(str(folder))}")
 
 
 @app.command()
@@ -215,13 +218,15 @@ def export(
         if file.is_dir():
             raise StudyError(f"{file} is a folder; give the name of a file, as in rows.{chosen}")
         frame = Store.open(store, readonly=True).frame()
-        part = file.with_name(f"{file.name}.part")  # a file that is there is whole
-        try:
-            frame.write_parquet(part) if chosen == "parquet" else frame.write_csv(part)
-            part.replace(file)
-        finally:
-            part.unlink(missing_ok=True)
-        console().print(f"{len(frame)} rows in {file}")
+        content = io.BytesIO()
+        frame.write_parquet(content) if chosen == "parquet" else frame.write_csv(content)
+        is_stream = file.exists() and not file.is_file()  # a pipe, a device
+        with explained(f"cannot write {file}"):
+            if is_stream:
+                file.write_bytes(content.getbuffer())
+            else:
+                replace(file.resolve(), content.getbuffer())  # what a link points to
+        console(stderr=is_stream).print(f"{len(frame)} rows in {file}")
 
 
 def _values(values: Iterable[object]) -> str:

@@ -2,6 +2,8 @@
 
 import contextlib
 import errno
+import io
+import sys
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -17,7 +19,10 @@ _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def console(*, stderr: bool = False) -> Console:
-    screen = Console(highlight=False, soft_wrap=True, stderr=stderr)
+    stream = sys.stderr if stderr else sys.stdout
+    if isinstance(stream, io.TextIOWrapper):  # a letter that its encoding lacks is no error
+        stream.reconfigure(errors="replace")
+    screen = Console(highlight=False, markup=False, soft_wrap=True, stderr=stderr)
     if not screen.is_terminal:
         screen.width = 200  # in a file a table must not be folded to the width of no terminal
     return screen

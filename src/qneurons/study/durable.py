@@ -53,7 +53,7 @@ def make_folder(folder: Path) -> None:
         sync_folder(folder.parent)
 
 
-def replace(path: Path, data: bytes) -> None:
+def replace(path: Path, data: bytes | memoryview) -> None:
     """Writes a whole file: at every instant there is the old one or the new one, never a part."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)

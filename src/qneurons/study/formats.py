@@ -64,7 +64,11 @@ def read_npz(path: Path, names: Sequence[str]) -> list[Array]:
             if not set(names) <= set(archive):
                 holds = ", ".join(archive) or "nothing"
                 raise ValueError(f"it holds {holds}, expected {', '.join(names)}")
-            return [archive[name] for name in names]
+            arrays = {name: archive[name] for name in names}
+            for name, array in arrays.items():
+                if not isinstance(array, np.ndarray):  # NumPy returns other members as bytes
+                    raise ValueError(f"{name} in it is no array")
+            return list(arrays.values())
 
 
 def read_idx(path: Path, published: str | None = None) -> Array:

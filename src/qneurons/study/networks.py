@@ -108,12 +108,14 @@ def initial_state(network: str, shape: Sequence[int], seed: int) -> dict[str, Te
             case Dense() | Convolution():
                 kernel = (KERNEL, KERNEL) if isinstance(layer, Convolution) else ()
                 fan_in, fan_out = (n * math.prod(kernel) for n in (size[0], layer.features))
-                weight = torch.rand(layer.features, size[0], *kernel, generator=generator)
+                weight = torch.rand(
+                    layer.features, size[0], *kernel, generator=generator, dtype=torch.float32
+                )
                 state[f"{index}.weight"] = (2 * weight - 1) * math.sqrt(6 / (fan_in + fan_out))
-                state[f"{index}.bias"] = torch.zeros(layer.features)
+                state[f"{index}.bias"] = torch.zeros(layer.features, dtype=torch.float32)
             case BatchNorm():
                 for name, value in BATCH_NORM_STATE.items():
-                    state[f"{index}.{name}"] = torch.full((size[0],), value)
+                    state[f"{index}.{name}"] = torch.full((size[0],), value, dtype=torch.float32)
     return state
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
@@ -67,7 +68,7 @@ def _is(kind: type, rule: str, allowed: Callable[[Any], bool]) -> Callable[[Any]
 
     def read(value: Any) -> Any:
         if type(value) is int and kind is float:  # 1 will do for 1.0
-            value = float(value)
+            value = float(value) if abs(value) <= sys.float_info.max else math.inf
         if type(value) is not kind or not allowed(value):  # not isinstance: True is an int
             raise ValueError(f"must be {rule}, got {value!r}")
         return value
@@ -88,8 +89,11 @@ def _name_of(what: str, known: Mapping[str, Any]) -> Callable[[Any], str]:
 
 
 _count = _is(int, "an integer from 1 to 2**31 - 1", lambda n: 1 <= n < 2**31)
+_num_seeds = _is(
+    int, "how many, from 1 to 2**31 - 1, or a list as in [0, 1, 2]", lambda n: 1 <= n < 2**31
+)
 _seed = _is(int, "a seed, an integer from 0 to 2**63 - 1", lambda n: 0 <= n < 2**63)
-_rate = _is(float, "a number above 0", lambda x: 0 < x < math.inf)
+_rate = _is(float, "a finite number above 0", lambda x: 0 < x < math.inf)
 _decay = _is(float, "a number from 0 to below 1", lambda x: 0 <= x < 1)
 _phi = _is(float, f"a number from 0 to {LARGEST:g}", lambda x: 0 <= x <= LARGEST)
 
@@ -115,7 +119,7 @@ _OPTIONAL = {
 def _read(where: str, value: Any, read: Callable[[Any], Any]) -> Any:
     try:
         return read(value)
-    except (ValueError, OverflowError, StudyError) as error:
+    except (ValueError, StudyError) as error:
         raise StudyError(f"{where}: {error}") from None
 
 
@@ -152,13 +156,15 @@ def _load(name: str, beside: Path, including: tuple[Path, ...]) -> Study:
         raise StudyError(f"{including[-1]}: include: {name!r} includes this file; take it out")
     try:
         file = _packaged() / path.name if packaged else path
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
+        table = tomllib.loads(file.read_text(encoding="utf-8-sig"))  # as some editors write it
     except OSError as error:
         raise StudyError(
             f"cannot read the study {label}: {error.strerror}; name a .toml file, or one of "
             f"{', '.join(study_names())}"
         ) from None
-    except ValueError as error:  # not TOML, which names the line, or not UTF-8
+    except UnicodeDecodeError as error:
+        raise StudyError(f"{label}: it is not UTF-8 ({error}); save it as UTF-8") from None
+    except (ValueError, RecursionError) as error:  # not TOML, which names the line
         raise StudyError(f"{label}: {error}") from None
     _check_keys(label, table, ["title", "epochs", "seeds", "grid", "include"])
     _check_complete(label, table, ["title", "epochs", *(["seeds"] if "grid" in table else [])])
@@ -184,10 +190,9 @@ def _load(name: str, beside: Path, including: tuple[Path, ...]) -> Study:
 
 
 def _seeds(where: str, value: Any) -> Sequence[int]:
-    """A count or a list."""
     if isinstance(value, list):
         return _read_list(where, value, _seed)
-    return range(_read(where, value, _count))
+    return range(_read(where, value, _num_seeds))
 
 
 def _runs(where: str, grid: dict[str, Any], seeds: Sequence[int]) -> list[Run]:
@@ -246,10 +251,13 @@ def _filter(study: Study, only: str) -> dict[str, list[str]]:
 def _parse_seeds(text: str, most: int) -> list[int]:
     seeds: list[int] = []
     for part in text.split(","):
-        match = re.fullmatch(r"\s*([0-9]{1,18})(?:-([0-9]{1,18}))?\s*", part)
+        match = re.fullmatch(r"\s*([0-9]{1,19})(?:-([0-9]{1,19}))?\s*", part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if first > last:
-            raise StudyError(f"seeds {text!r}: cannot read {part!r}; write '0-9' or '0,3,5-7'")
+        if not first <= last < 2**63:
+            raise StudyError(
+                f"seeds {text!r}: cannot read {part!r}; write '0-9' or '0,3,5-7', with seeds "
+                "up to 2**63 - 1"
+            )
         if len(seeds) + last - first >= most:
             raise StudyError(f"seeds {text!r}: more than {MOST_RUNS:,} runs; give fewer seeds")
         seeds += range(first, last + 1)
