@@ -19,7 +19,8 @@ from qneurons.study.segments import Segment
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
 GRADIENT_NOISE_DECAY = 0.55  # of the variance, as Neelakantan et al. (2015)
-_EVALUATED_ELEMENTS = 2**23  # of a run's largest layer; not free memory's: draws depend on it
+# At once, of a run's largest layer; not by what memory is free: draws depend on it.
+_EVALUATED_ELEMENTS, _EVALUATED_IMAGES = 2**23, 1024
 _MEANS_AHEAD = 16  # epochs whose means are computed together on CUDA, in the time of one
 _STEPS_AHEAD = 64  # that the host may queue before it looks whether to stop
 
@@ -65,7 +66,8 @@ class Pack:
         self.data = [getattr(dataset, name).to(device) for name in ARRAYS]
         self.means = MeanTable(first.phi, self.network.lam)
         widest = max(torch.Size(size).numel() for _, size in layers(first.network, shape))
-        self.chunk = 2 ** (_EVALUATED_ELEMENTS // widest).bit_length() // 2
+        fitting = 2 ** (_EVALUATED_ELEMENTS // widest).bit_length() // 2
+        self.chunk = min(fitting, _EVALUATED_IMAGES)  # more leave a CPU's caches
         self.batch_size = first.batch_size
         self.num_steps = -(-len(dataset.x_train) // self.batch_size)
         noisy = [i for i, setting in enumerate(self.settings) if setting.eta]
