@@ -142,6 +142,10 @@ def test_what_a_link_or_a_pipe_stands_for_is_written(invoke, store):
     assert (result.exit_code, result.stdout) == (0, "")
     assert read == [Path("real.csv").read_bytes()]
     assert Path("pipe.csv").is_fifo()
+    result = invoke("study", "export", store, "/dev/stdout", "--format", "csv")
+    assert (result.exit_code, result.stdout_bytes) == (0, *read)
+    Path("loop.csv").symlink_to("loop.csv")
+    assert invoke("study", "export", store, "loop.csv").exit_code == 0
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
@@ -166,7 +170,7 @@ def test_a_full_disk_keeps_the_rows_that_were_there(invoke, store, monkeypatch, 
     [
         (("rows.xlsx",), "neither .parquet nor .csv; give --format"),
         (("rows.csv", "--format", "cvs"), "unknown format 'cvs'; did you mean 'csv'?"),
-        (("no/such/rows.csv",), "no/such/rows.csv"),
+        (("no/such/rows.csv",), "no/such is no folder; make it first"),
     ],
 )
 def test_what_cannot_be_exported(invoke, store, arguments, message):

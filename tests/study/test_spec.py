@@ -171,6 +171,7 @@ class TestMistakes:
             ("rate = 1", "rate = inf", "learning_rate: must be a finite number above 0, got inf"),
             ("rate = 1", "rate = nan", "learning_rate: must be a finite number above 0, got nan"),
             ("rate = 1", f"rate = 1{'0' * 400}", "a finite number above 0, got inf"),
+            ("rate = 1", f"rate = -1{'0' * 400}", "a finite number above 0, got -inf"),
             ("rate = 1", "rate = '1'", "learning_rate: must be a finite number above 0, got '1'"),
             ("rate = 1", "rate = 1\nlearning_rate_decay = 1", "learning_rate_decay: must be"),
             ("rate = 1", "rate = 1\nphi = -1", "phi: must be a number from 0 to 1e+06, got -1.0"),

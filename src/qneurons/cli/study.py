@@ -1,7 +1,9 @@
 """``qneurons study``: lists, shows and runs studies, and what can be done with their stores."""
 
 import io
+import os
 import shlex
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -217,15 +219,21 @@ def export(
             raise unknown("format", chosen, FORMATS)
         if file.is_dir():
             raise StudyError(f"{file} is a folder; give the name of a file, as in rows.{chosen}")
+        if not file.parent.is_dir():
+            raise StudyError(f"{file.parent} is no folder; make it first, or give another path")
         frame = Store.open(store, readonly=True).frame()
         content = io.BytesIO()
         frame.write_parquet(content) if chosen == "parquet" else frame.write_csv(content)
-        is_stream = file.exists() and not file.is_file()  # a pipe, a device
+        is_output = str(file) == "/dev/stdout"  # it may be a file that others write too
+        is_stream = is_output or (file.exists() and not file.is_file())  # a pipe, a device
         with explained(f"cannot write {file}"):
-            if is_stream:
+            if is_output:
+                sys.stdout.buffer.write(content.getbuffer())
+                sys.stdout.flush()
+            elif is_stream:
                 file.write_bytes(content.getbuffer())
-            else:
-                replace(file.resolve(), content.getbuffer())  # what a link points to
+            else:  # of a link, what it points to
+                replace(Path(os.path.realpath(file)), content.getbuffer())
         console(stderr=is_stream).print(f"{len(frame)} rows in {file}")
 
 

@@ -20,8 +20,8 @@ _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
-    if isinstance(stream, io.TextIOWrapper):  # a letter that its encoding lacks is no error
-        stream.reconfigure(errors="replace")
+    if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        stream.reconfigure(errors="replace")  # a letter that its encoding lacks is no error
     screen = Console(highlight=False, markup=False, soft_wrap=True, stderr=stderr)
     if not screen.is_terminal:
         screen.width = 200  # in a file a table must not be folded to the width of no terminal

@@ -25,6 +25,8 @@ def explained(what: str) -> Iterator[None]:
     """Turns an error of the file system inside the block into a ``StudyError``."""
     try:
         yield
+    except BrokenPipeError:
+        raise
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, f"mend that {_INTACT}")
         where = f" ({error.filename})" if error.filename else ""

@@ -17,7 +17,8 @@ CUDA_PACK = 512
 SHARE = 0.8  # of the free memory: the rest is the allocator's, cuDNN's and everybody else's
 COPIES_OF_WEIGHTS = 4  # the weights, what gradients they have, a state on its way out, workspace
 COPIES_OF_VALUES = 4  # what a layer takes in and gives out, and the gradients of both
-EVALUATION_BYTES = 6 * 2**25  # of a run: the largest layers of what is evaluated at once, measured
+COPIES_OF_EVALUATED = 9  # of the largest layer of what is evaluated at once, measured for the CNN
+_EVALUATED_ELEMENTS, _EVALUATED_IMAGES = 2**23, 1024
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,19 @@ def bytes_per_run(run: Run, shape: Sequence[int]) -> int:
                 weights += size[0] * layer.features * KERNEL**2
             case BatchNorm():
                 weights += 4 * size[0]
-    step = 4 * COPIES_OF_VALUES * run.batch_size * values
-    return 4 * COPIES_OF_WEIGHTS * weights + max(step, EVALUATION_BYTES)
+    step = COPIES_OF_VALUES * run.batch_size * values
+    evaluated = evaluated_at_once(run.network, shape) * _widest(run.network, shape)
+    return 4 * (COPIES_OF_WEIGHTS * weights + max(step, COPIES_OF_EVALUATED * evaluated))
+
+
+def evaluated_at_once(network: str, shape: Sequence[int]) -> int:
+    """How many images; not by what memory is free: draws depend on it."""
+    fitting = 2 ** (_EVALUATED_ELEMENTS // _widest(network, shape)).bit_length() // 2
+    return min(fitting, _EVALUATED_IMAGES)  # more leave a CPU's caches
+
+
+def _widest(network: str, shape: Sequence[int]) -> int:
+    return max(math.prod(size) for _, size in layers(network, shape))
 
 
 def free_bytes(device: torch.device) -> int | None:

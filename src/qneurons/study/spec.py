@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import math
 import re
-import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
@@ -68,7 +67,7 @@ def _is(kind: type, rule: str, allowed: Callable[[Any], bool]) -> Callable[[Any]
 
     def read(value: Any) -> Any:
         if type(value) is int and kind is float:  # 1 will do for 1.0
-            value = float(value) if abs(value) <= sys.float_info.max else math.inf
+            value = float(str(value))  # inf where float(value) would raise
         if type(value) is not kind or not allowed(value):  # not isinstance: True is an int
             raise ValueError(f"must be {rule}, got {value!r}")
         return value

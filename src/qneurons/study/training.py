@@ -12,15 +12,13 @@ from torch import Tensor
 from qneurons.noise import seeded_delta
 from qneurons.study.data import ARRAYS, Dataset
 from qneurons.study.means import MeanTable
-from qneurons.study.networks import layers
 from qneurons.study.packing import MODES, PackedNetwork, initial_states, orders, stream, words
+from qneurons.study.planning import evaluated_at_once
 from qneurons.study.runs import Epoch, Run, packable, parse_setting
 from qneurons.study.segments import Segment
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
 GRADIENT_NOISE_DECAY = 0.55  # of the variance, as Neelakantan et al. (2015)
-# At once, of a run's largest layer; not by what memory is free: draws depend on it.
-_EVALUATED_ELEMENTS, _EVALUATED_IMAGES = 2**23, 1024
 _MEANS_AHEAD = 16  # epochs whose means are computed together on CUDA, in the time of one
 _STEPS_AHEAD = 64  # that the host may queue before it looks whether to stop
 
@@ -65,9 +63,7 @@ class Pack:
         self.parameters = [value.requires_grad_() for value in self.network.parameters()]
         self.data = [getattr(dataset, name).to(device) for name in ARRAYS]
         self.means = MeanTable(first.phi, self.network.lam)
-        widest = max(torch.Size(size).numel() for _, size in layers(first.network, shape))
-        fitting = 2 ** (_EVALUATED_ELEMENTS // widest).bit_length() // 2
-        self.chunk = min(fitting, _EVALUATED_IMAGES)  # more leave a CPU's caches
+        self.chunk = evaluated_at_once(first.network, shape)
         self.batch_size = first.batch_size
         self.num_steps = -(-len(dataset.x_train) // self.batch_size)
         noisy = [i for i, setting in enumerate(self.settings) if setting.eta]
