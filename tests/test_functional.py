@@ -671,19 +671,19 @@ BAD_CALLS = {
     ),
     "negative lam": (
         lambda: q_activation(FLOATS, "elu", -0.1),
-        (ValueError, r"lam must be a number from 0 to 3.4e\+38, got -0.1"),
+        (ValueError, "lam must be a finite number, 0 or more, got -0.1"),
     ),
     "negative lam, limit": (
         lambda: q_activation(FLOATS, "elu", -0.1, training=False),
-        (ValueError, r"lam must be a number from 0 to 3.4e\+38, got -0.1"),
+        (ValueError, "lam must be a finite number, 0 or more, got -0.1"),
     ),
     "nan lam": (
         lambda: q_activation(FLOATS, "elu", NAN),
-        (ValueError, r"lam must be a number from 0 to 3.4e\+38, got nan"),
+        (ValueError, "lam must be a finite number, 0 or more, got nan"),
     ),
     "infinite lam": (
         lambda: q_mean(FLOATS, "elu", INF),
-        (ValueError, r"lam must be a number from 0 to 3.4e\+38, got inf"),
+        (ValueError, "lam must be a finite number, 0 or more, got inf"),
     ),
     "negative lam tensor": (
         lambda: q_activation(FLOATS, "elu", torch.tensor([0.1, -2.0, 1.0])),
@@ -715,15 +715,15 @@ BAD_CALLS = {
     ),
     "negative phi": (
         lambda: q_activation(FLOATS, "elu", phi=-1e-3),
-        (ValueError, r"phi must be a number from 0 to 3.4e\+38, got -0.001"),
+        (ValueError, "phi must be a finite number, 0 or more, got -0.001"),
     ),
     "nan phi": (
         lambda: q_mean(FLOATS, "elu", 0.1, NAN),
-        (ValueError, r"phi must be a number from 0 to 3.4e\+38, got nan"),
+        (ValueError, "phi must be a finite number, 0 or more, got nan"),
     ),
     "tensor phi": (
         lambda: q_activation(FLOATS, "elu", phi=torch.tensor(0.5)),
-        (ValueError, r"phi must be a number from 0 to 3.4e\+38, got tensor\(0.5"),
+        (ValueError, r"phi must be a finite number, 0 or more, got tensor\(0.5"),
     ),
     "shape of delta": (
         lambda: q_difference(FLOATS, torch.ones(4), "elu"),

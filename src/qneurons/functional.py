@@ -280,10 +280,9 @@ def check_x(x: Tensor) -> None:
 
 def check_nonnegative(name: str, value: float) -> float:
     is_number = isinstance(value, Real) and not isinstance(value, bool)
-    most = torch.finfo(torch.float32).max
-    if not is_number or not 0 <= value <= most:
+    if not is_number or not 0 <= value <= torch.finfo(torch.float32).max:
         raise ValueError(
-            f"{name} must be a number from 0 to {most:.2g}, got {value!r}; for example {name}=0.01"
+            f"{name} must be a finite number, 0 or more, got {value!r}; for example {name}=0.01"
         )
     return float(value)
 
