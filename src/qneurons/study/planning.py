@@ -17,7 +17,7 @@ CUDA_PACK = 512
 SHARE = 0.8  # of the free memory: the rest is the allocator's, cuDNN's and everybody else's
 COPIES_OF_WEIGHTS = 4  # the weights, what gradients they have, a state on its way out, workspace
 COPIES_OF_VALUES = 4  # what a layer takes in and gives out, and the gradients of both
-COPIES_OF_EVALUATED = 9  # of the largest layer of what is evaluated at once, measured for the CNN
+COPIES_OF_EVALUATED = 6  # the largest layer of what is evaluated at once; measured, in the mean
 _EVALUATED_ELEMENTS, _EVALUATED_IMAGES = 2**23, 1024
 
 
