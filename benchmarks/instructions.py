@@ -88,10 +88,6 @@ def measure(activation: str, counter: Counter) -> list[bench.Row]:
     return found
 
 
-def store(found: list[bench.Row], origin: bench.Row) -> None:
-    bench.append_rows(STORE, [*found[0], *origin], (row | origin for row in found))
-
-
 def main() -> None:
     names = [row.name for row in rows() if row.difference is not None]
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -114,7 +110,8 @@ def main() -> None:
     origin = provenance(torch.device("cpu"), command)
     for name in options.activations:
         found = measure(name, counter)
-        store(found, origin)
+        columns = [*found[0], *origin]
+        bench.append_rows(STORE, columns, (row | origin for row in found))
         plain, ours = found
         print(
             f"{name:12} {ours['per_element']:6.1f} an element, plain {plain['per_element']:6.1f};"

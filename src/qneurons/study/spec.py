@@ -87,9 +87,12 @@ def _name_of(what: str, known: Mapping[str, Any]) -> Callable[[Any], str]:
     return read
 
 
-_count = _is(int, "an integer from 1 to 2**31 - 1", lambda n: 1 <= n < 2**31)
-_num_seeds = _is(
-    int, "how many, from 1 to 2**31 - 1, or a list as in [0, 1, 2]", lambda n: 1 <= n < 2**31
+_count, _num_seeds = (
+    _is(int, rule, lambda n: 1 <= n < 2**31)
+    for rule in (
+        "an integer from 1 to 2**31 - 1",
+        "how many, from 1 to 2**31 - 1, or a list as in [0, 1, 2]",
+    )
 )
 _seed = _is(int, "a seed, an integer from 0 to 2**63 - 1", lambda n: 0 <= n < 2**63)
 _rate = _is(float, "a finite number above 0", lambda x: 0 < x < math.inf)
