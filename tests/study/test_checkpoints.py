@@ -86,13 +86,15 @@ def test_a_file_has_its_name_only_when_it_is_synced(tmp_path, monkeypatch):
 def test_sweeping_spares_what_is_needed_and_what_is_being_saved(tmp_path):
     needed, _ = save(tmp_path)
     old, _ = save(tmp_path)
-    (tmp_path / "notes.txt").touch()
+    mine = ["best-model.pt", "notes.txt", "scratch.tmp"]
+    for name in mine:
+        (tmp_path / name).touch()
     with checkpoints.saving(tmp_path, STATE) as (unrecorded, _):
         checkpoints.sweep(tmp_path, {needed})
-        assert names(tmp_path) == sorted([needed, unrecorded, "notes.txt"])
+        assert names(tmp_path) == sorted([needed, unrecorded, *mine])
         assert old not in names(tmp_path)
     checkpoints.sweep(tmp_path, {needed})
-    assert names(tmp_path) == sorted([needed, "notes.txt"])
+    assert names(tmp_path) == sorted([needed, *mine])
 
 
 def test_what_a_killed_process_left_is_swept(tmp_path, monkeypatch):

@@ -33,18 +33,37 @@ def test_an_old_store_is_left_as_it_is(tmp_path):
 
 def test_a_creation_that_was_cut_off_is_finished(tmp_path):
     header.create(tmp_path)
-    (tmp_path / "store.json").rename(tmp_path / "store.json.123.tmp")
+    (tmp_path / "store.json").rename(tmp_path / "store.json.0123456789abcdef.tmp")
     header.create(tmp_path)
     header.check(tmp_path)
 
 
-def test_a_folder_with_other_things_does_not_become_a_store(tmp_path):
-    (tmp_path / "thesis.tex").touch()
-    with pytest.raises(
-        StudyError, match=r"no store and not empty \(it holds 'thesis.tex'\); give a"
-    ):
+@pytest.mark.parametrize(
+    "name",
+    [
+        "thesis.tex",
+        "notes.tmp",
+        "checkpoints/best-model.pt",
+        "checkpoints/0123456789abcdef.pt",
+        "claims/insurance.json",
+        "checkpoints",  # a file
+    ],
+)
+def test_a_folder_with_other_things_does_not_become_a_store(tmp_path, name):
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("precious")
+    with pytest.raises(StudyError, match=f"not a store.*holds {name}.*empty folder"):
         header.create(tmp_path)
-    assert content(tmp_path) == ["thesis.tex"]
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file]
+    assert file.read_text() == "precious"
+
+
+def test_at_most_three_names_are_listed(tmp_path):
+    for name in "abcde":
+        (tmp_path / name).touch()
+    with pytest.raises(StudyError, match=r"holds a, b, c and 2 more"):
+        header.create(tmp_path)
 
 
 def test_what_is_no_store_is_refused(tmp_path):

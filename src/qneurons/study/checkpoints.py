@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import os
-import secrets
 from collections.abc import Iterator, Set
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor
 
 from qneurons.study import StudyError
-from qneurons.study.durable import make_folder, sync_folder, write_all
+from qneurons.study.durable import RANDOM_NAME, make_folder, random_name, sync_folder, write_all
 from qneurons.study.locks import abandoned, create_locked
 
 
@@ -46,7 +45,7 @@ class _Sink:
 def saving(folder: Path, state: dict[str, Tensor]) -> Iterator[tuple[str, str]]:
     """Writes a file, and yields its name and sha256; no ``sweep`` removes it inside the block."""
     make_folder(folder)
-    path = folder / f"{secrets.token_hex(8)}.pt"
+    path = folder / f"{random_name()}.pt"
     temporary = path.with_suffix(".tmp")
     fd = create_locked(temporary)
     try:
@@ -81,8 +80,8 @@ def load(path: Path) -> dict[str, Tensor]:
 
 
 def sweep(folder: Path, needed: Set[str]) -> None:
-    """Deletes what is not needed, unless a living process is just saving it."""
-    for path in (*folder.glob("*.pt"), *folder.glob("*.tmp")):
+    """Deletes what ``saving`` made and nobody needs, unless a living process is just saving it."""
+    for path in (*folder.glob(f"{RANDOM_NAME}.pt"), *folder.glob(f"{RANDOM_NAME}.tmp")):
         # A file that cannot be deleted does no harm: it is tried again.
         with contextlib.suppress(OSError):
             if path.name not in needed:

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import glob
 import os
 import secrets
 from collections.abc import Iterator
@@ -49,15 +50,28 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+def random_name() -> str:
+    """A name for a file that nobody else makes; ``RANDOM_NAME`` is its pattern for ``glob``."""
+    return secrets.token_hex(8)
+
+
+RANDOM_NAME = "[0-9a-f]" * 16
+
+
 def make_folder(folder: Path) -> None:
     if not folder.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
         sync_folder(folder.parent)
 
 
+def temporaries(path: Path) -> Iterator[Path]:
+    """What a killed ``replace`` of a file left beside it."""
+    return path.parent.glob(f"{glob.escape(path.name)}.{'[0-9a-f]' * 8}*.tmp")
+
+
 def replace(path: Path, data: bytes | memoryview) -> None:
     """Writes a whole file: at every instant there is the old one or the new one, never a part."""
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f"{path.name}.{random_name()}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         try:

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import qneurons as qn
 from qneurons.study import StudyError
-from qneurons.study.durable import make_folder, replace
+from qneurons.study.durable import make_folder, replace, temporaries
 from qneurons.study.journal import Journal
 
 VERSION = 1
+FOLDERS = ("checkpoints", "claims")
 HEADER = {"format": "qneurons study store", "version": VERSION}
 
 
@@ -18,16 +19,23 @@ def create(folder: Path) -> None:
     if path.exists() or (journal.path.exists() and journal.path.stat().st_size):
         return
     make_folder(folder)
-    own = {journal.path.name, journal.length_path.name, "checkpoints", "claims"}
-    found = {each.name for each in folder.iterdir() if each.suffix != ".tmp"}
-    # Another process may be making the same store.
-    if (foreign := sorted(found - own)) and not path.exists():
+    # Another process may be making the same store, or was killed while it did.
+    ours = {journal.path, journal.length_path, *temporaries(path)}
+    ours |= {*temporaries(journal.length_path)}
+    found = {
+        inner
+        for outer in folder.iterdir()
+        for inner in (outer.iterdir() if outer.name in FOLDERS and outer.is_dir() else [outer])
+    }
+    foreign = sorted(str(path.relative_to(folder)) for path in found - ours)
+    if foreign and not path.exists():
+        more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
         raise StudyError(
-            f"{folder} is no store and not empty (it holds {foreign[0]!r}); give a new or an empty "
-            "folder"
+            f"{folder} is not a store and not empty (it holds {', '.join(foreign[:3])}{more}); "
+            "nothing in it was changed; give a new or an empty folder"
         )
-    make_folder(folder / "checkpoints")
-    make_folder(folder / "claims")
+    for name in FOLDERS:
+        make_folder(folder / name)
     journal.create()
     with journal.locked():
         replace(path, json.dumps(HEADER).encode() + b"\n")  # last: this makes it a store

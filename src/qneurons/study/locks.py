@@ -3,14 +3,13 @@
 import contextlib
 import json
 import os
-import secrets
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from qneurons.study import StudyError
-from qneurons.study.durable import make_folder, write_all
+from qneurons.study.durable import RANDOM_NAME, make_folder, random_name, write_all
 
 try:
     import fcntl
@@ -99,7 +98,7 @@ def claim(folder: Path, ids: Sequence[str]) -> Claim:
     make_folder(folder)
     taken = sweep(folder)
     free = tuple(dict.fromkeys(id for id in ids if id not in taken))
-    path = folder / f"{secrets.token_hex(8)}.json"
+    path = folder / f"{random_name()}.json"
     if not free:
         return Claim((), path, None)
     fd = create_locked(path)
@@ -115,7 +114,7 @@ def claim(folder: Path, ids: Sequence[str]) -> Claim:
 def sweep(folder: Path) -> set[str]:
     """Deletes the claims of processes that are no more, and returns what the others have."""
     taken: set[str] = set()
-    for path in folder.glob("*.json"):
+    for path in folder.glob(f"{RANDOM_NAME}.json"):
         with abandoned(path) as lapsed:
             if lapsed:
                 path.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import qneurons as qn
 from qneurons.study import StudyError, checkpoints, header, locks
-from qneurons.study.durable import explained
+from qneurons.study.durable import explained, temporaries
 from qneurons.study.journal import Journal
 from qneurons.study.locks import Claim
 from qneurons.study.records import Records, Row, Saved, to_epoch
@@ -250,9 +250,11 @@ class Store:
         ended = self.diverged()
         needed = {saved.file for id, saved in self._records.saved.items() if id not in ended}
         checkpoints.sweep(self._checkpoints, needed)
-        for path in self.folder.glob("*.tmp"):  # made only by who holds the lock, as this one does
-            with suppress(OSError):
-                path.unlink()
+        # Made only by whoever holds the lock, as this process does.
+        for owner in (self._journal.length_path, self.folder / "store.json"):
+            for path in temporaries(owner):
+                with suppress(OSError):
+                    path.unlink()
 
     def _refuse_readonly(self) -> None:
         if self.readonly:
