@@ -100,3 +100,47 @@ def test_merging_what_is_no_store_is_an_error(tmp_path):
     with pytest.raises(StudyError, match="does not exist"):
         merge([tmp_path / "nowhere"], tmp_path / "c")
     assert not (tmp_path / "c").exists()
+
+
+def test_merging_into_runs_that_another_process_trains_is_refused(tmp_path):
+    save(*new(tmp_path / "a"), 1, 4)
+    target, origin = new(tmp_path / "b")
+    save(target, origin, 1, 2)
+    with target.claim([IDS[1]]), pytest.raises(StudyError, match=rf"1 of .*3.*{IDS[1]}"):
+        merge([tmp_path / "a"], tmp_path / "b")
+    assert_holds(Store.open(tmp_path / "b"), 2)
+    assert merge([tmp_path / "a"], tmp_path / "b") == Merged(3, 6, 6)
+    assert_holds(Store.open(tmp_path / "b"), 4)
+
+
+def test_epochs_that_are_trained_while_stores_are_read_are_not_lost(tmp_path, monkeypatch):
+    """Another process trains the target on, after its records were first read."""
+    save(*new(tmp_path / "a"), 1, 3)
+    target, origin = new(tmp_path / "b")
+    save(target, origin, 1, 2)
+    claim = Store.claim
+
+    def claim_late(store, ids):
+        save(target, origin, 3, 8)
+        return claim(store, ids)
+
+    monkeypatch.setattr(Store, "claim", claim_late)
+    assert merge([tmp_path / "a"], tmp_path / "b") == Merged(3, 0, 9)
+    assert_holds(Store.open(tmp_path / "b"), 8)
+
+
+def test_a_merge_claims_the_runs_that_it_writes(tmp_path, monkeypatch):
+    save(*new(tmp_path / "a"), 1, 2)
+    seen = []
+    monkeypatch.setattr(
+        Store,
+        "begin",
+        lambda store, about, begin=Store.begin: (
+            seen.append(Store.open(store.folder).claim(IDS).ids),
+            begin(store, about),
+        )[1],
+    )
+    merge([tmp_path / "a"], tmp_path / "b")
+    assert seen == [()]
+    with Store.open(tmp_path / "b").claim(IDS) as free:
+        assert free.ids == tuple(IDS)

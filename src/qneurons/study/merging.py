@@ -23,14 +23,38 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
     """Joins stores into one, old or new: of each run the longest record, with its checkpoint.
 
     Records of one run must agree in the epochs that they share, except for seconds and
-    provenance; that is looked at before anything is written. Merging again changes nothing.
+    provenance; that is checked before any run is written. Merging again changes nothing.
     """
     stores = [Store.open(source, readonly=True) for source in sources]
-    targets = [Store.open(into)] if (into / "store.json").exists() else []
-    _refuse_other_terms([*targets, *stores])
+    _choose(stores)  # stores that do not agree are refused before a new one is made
+    target = Store.open(into, create=True)
+    ids = list(dict.fromkeys(id for store in stores for id in store._records.rows))
+    # From here on no other process trains these runs: what is compared is what is written to.
+    with target.claim(ids) as claim:
+        if taken := [id for id in ids if id not in claim.ids]:
+            raise StudyError(
+                f"store {into}: {len(taken)} of these {len(ids)} runs are being trained by another "
+                f"process ({taken[0]} for one); nothing was merged, try again when it has ended"
+            )
+        best, equal = _choose([target, *stores])
+        added = 0
+        for store in stores:
+            groups: dict[str, list[str]] = {}  # by checkpoint, so that packs stay together
+            for id in store._records.rows:
+                if best[id] is store:
+                    file = store._records.saved[id].file if store._has_checkpoint(id) else ""
+                    groups.setdefault(file, []).append(id)
+            for group in groups.values():
+                added += _copy(group, store, target)
+    return Merged(len(target._records.rows), added, equal)
+
+
+def _choose(stores: Sequence[Store]) -> tuple[dict[str, Store], int]:
+    """For every run the first store with the longest record; how many epochs were compared."""
+    _refuse_other_terms(stores)
     best: dict[str, Store] = {}
     equal = 0
-    for store in (*targets, *stores):
+    for store in stores:
         for id, rows in store._records.rows.items():
             if id not in best:
                 best[id] = store
@@ -40,17 +64,7 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
             reached = len(other._records.rows[id]), other._resumable(id)
             if (len(rows), store._resumable(id)) > reached:
                 best[id] = store
-    added = 0
-    target = targets[0] if targets else Store.open(into, create=True)
-    for store in stores:
-        groups: dict[str, list[str]] = {}  # by checkpoint, so that packs stay together
-        for id in store._records.rows:
-            if best[id] is store:
-                file = store._records.saved[id].file if store._has_checkpoint(id) else ""
-                groups.setdefault(file, []).append(id)
-        for ids in groups.values():
-            added += _copy(ids, store, target)
-    return Merged(len(target._records.rows), added, equal)
+    return best, equal
 
 
 def _refuse_other_terms(stores: Sequence[Store]) -> None:
