@@ -6,8 +6,9 @@ from matplotlib.figure import Figure
 
 from qneurons.report.artwork import INK, LOOK, PALE
 from qneurons.report.figures import setting_styles
-from qneurons.report.statistics import CELL, setting_order
+from qneurons.report.statistics import setting_order
 from qneurons.report.verdicts import CURVED
+from qneurons.study.table import CELL
 
 METRICS = {
     "test_accuracy": (100, {"ylim": (97.0, 98.9)}),

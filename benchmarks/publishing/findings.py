@@ -13,10 +13,11 @@ from qneurons.report.evidence import GUESSING
 from qneurons.report.inference import ALPHA, Estimate, estimate, holm
 from qneurons.report.page import rows_of
 from qneurons.report.rendering import Table
-from qneurons.report.statistics import CELL, Cell, is_q, setting_order
+from qneurons.report.statistics import Cell, is_q, setting_order
 from qneurons.report.tables import compared_at
 from qneurons.report.verdicts import ANSWERS, CURVED, OPEN
 from qneurons.study.data import DATASETS
+from qneurons.study.table import CELL
 
 DAY = 86400
 WORDS = ("hold", "do not hold", "are not decided yet")  # as ANSWERS, of several
@@ -256,11 +257,11 @@ def naive_table(last, naive):
         half = stats.t.ppf(0.975, packed.n - 1) * packed.sd * math.sqrt(1 + 1 / packed.n)
         within = sum(abs(value - packed.mean) <= half for value in values)
         inside, count = inside + within, count + len(values)
-        cell = Cell(*key[:4])
+        cell = Cell(*key[: len(CELL)])
         rows.append(
             (
                 f"{cell.network}, {cell.activation}, {'dropout' if cell.dropout else 'no dropout'}",
-                key[4],
+                key[-1],
                 f"{100 * packed.mean:.2f}",
                 f"{100 * (packed.mean - half):.2f} to {100 * (packed.mean + half):.2f}",
                 ", ".join(f"{100 * value:.2f}" for value in values),

@@ -18,8 +18,8 @@ def test_a_report_is_written_beside_the_store(invoke, store, write_spec, tmp_pat
     assert "A small study" in page.read_text()
 
 
-def test_of_two_protocols_in_a_store_a_study_chooses_one(
-    invoke, store, write_spec, train_with, fake_pack, monkeypatch
+def test_two_protocols_in_a_store_are_told_apart_and_a_study_chooses_one(
+    invoke, store, write_spec, train_with, fake_pack, tmp_path, monkeypatch
 ):
     for package in ("polars", "matplotlib", "scipy", "jinja2"):
         pytest.importorskip(package)
@@ -28,10 +28,12 @@ def test_of_two_protocols_in_a_store_a_study_chooses_one(
     train_with(fake_pack())
     other = write_spec(("0.05", "0.1"), name="other.toml")
     assert invoke("study", "run", other, "--store", store, "--device", "cpu").exit_code == 0
-    result = invoke("report", store)
-    assert result.exit_code == 1
-    assert "`qneurons report STORE --study FILE`" in result.stderr
-    assert invoke("report", store, "--study", other).exit_code == 0
+    assert invoke("report", store).exit_code == 0
+    text = (tmp_path / "report" / "report.md").read_text()
+    assert "learning rate 0.1" in text
+    assert "the paper's" in text
+    assert invoke("report", store, "--study", write_spec()).exit_code == 0
+    assert "learning rate 0.1" not in (tmp_path / "report" / "report.md").read_text()
 
 
 def test_a_report_goes_where_it_is_told_to(invoke, store, monkeypatch):

@@ -81,7 +81,7 @@ def _make(
             final = _of(accuracy, cell) + shared[seed] + _effect(gain, cell, setting) + own[0]
             final_loss = _of(loss, cell) - _effect(loss_gain, cell, setting) + own[1]
             name = sha256(repr((cell, setting, seed)).encode()).hexdigest()[:16]
-            runs.append((*cell, setting, seed, last, died is not None, final, final_loss, name))
+            runs.append((*cell[:4], setting, seed, last, died is not None, final, final_loss, name))
     columns = ("dataset", "network", "dropout", "activation", "setting", "seed")
     columns += ("last", "died", "final", "final_loss", "run")
     frame = pl.DataFrame(runs, schema=columns, orient="row").with_columns(
@@ -121,7 +121,9 @@ def _rows(frame, epochs):
     test_loss = 4 * (1 - accuracy)
     mode = 1e-4 * pl.col("setting").str.contains("^[ca]")  # the others are alike in all modes
     return frame.select(
-        *("dataset", "network", "dropout", "activation", "setting", "seed", "epoch"),
+        *("dataset", "network", "dropout", "activation"),
+        pl.lit("").alias("protocol"),
+        *("setting", "seed", "epoch"),
         lam=pl.Series([lams[key] for key in frame.select("setting", "epoch").iter_rows()]),
         train_loss=pl.col("final_loss") + ahead + lost,
         test_loss=test_loss,

@@ -253,12 +253,20 @@ def test_an_unfinished_study_is_told_of_at_one_epoch_throughout(frame, tmp_path,
     assert "finished" not in text
 
 
-def test_a_study_chooses_between_two_protocols(frame, tmp_path, quick):
+def test_two_protocols_are_named_and_a_study_chooses_between_them(frame, tmp_path, quick):
     studies = [study_of(frame), study_of(frame, learning_rate=0.1)]
-    other = frame.with_columns(pl.col("test_accuracy") - 0.5)
+    other = frame.with_columns(pl.col("test_accuracy") - 0.5, protocol=pl.lit("learning rate 0.1"))
     both = pl.concat([with_ids(frame, studies[0]), with_ids(other, studies[1])])
-    with pytest.raises(StudyError, match="report STORE --study FILE"):
-        write_report(both, tmp_path)
+    write_report(both, tmp_path)
+    for name in ("report.html", "report.md"):
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert "learning rate 0.1" in text
+        assert "98." in text
+        assert "48." in text
+    assert {path.name for path in tmp_path.glob("curves-*.png")} == {
+        "curves-mnist-mlp-digits.png",
+        "curves-mnist-mlp-digits-learning-rate-0.1.png",
+    }
     for study, start in zip(studies, ("98.", "48."), strict=True):
         write_report(both, tmp_path, study=study)
         assert f"<td>{start}" in (tmp_path / "report.html").read_text(encoding="utf-8")

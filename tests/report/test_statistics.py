@@ -249,11 +249,32 @@ def test_false_positives_in_a_cell_stay_near_the_level(make_frame):
     assert len(cells) / 80 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 80)
 
 
-def test_two_protocols_in_one_frame_are_an_error(make_frame):
+def test_runs_of_two_protocols_are_never_compared(make_frame):
+    """Base at one learning rate and c0.1 at another, and other seeds at another rate."""
+    frame = make_frame(cells=[ELU], settings=("base", "c0.1"), gain=0.3)
+    slow = pl.lit("learning rate 0.0001").alias("protocol")
+    apart = pl.concat(
+        [
+            frame.filter(setting="base").with_columns(slow),
+            frame.filter(setting="c0.1"),
+        ]
+    )
+    assert contrasts(finals(apart)) == []
+    by_seed = pl.when(pl.col("seed") < 5).then(slow).otherwise("protocol").alias("protocol")
+    ends = finals(frame.with_columns(by_seed))
+    assert sorted((row.cell.protocol, row.setting, len(row.values)) for row in ends) == [
+        ("", "base", 5),
+        ("", "c0.1", 5),
+        ("learning rate 0.0001", "base", 5),
+        ("learning rate 0.0001", "c0.1", 5),
+    ]
+    assert str(ends[-1].cell).endswith(", learning rate 0.0001")
+
+
+def test_an_epoch_that_is_there_twice_is_an_error(make_frame):
     frame = make_frame(cells=[ELU], settings=("base", "c0.1"))
-    other = frame.with_columns(run=pl.lit("other"))
-    with pytest.raises(StudyError, match=r"seed 0: runs \w+ and other differ in .*--study FILE"):
-        finals(pl.concat([frame, other]))
+    with pytest.raises(StudyError, match=r"base, seed 0: epoch 1 "):
+        finals(pl.concat([frame, frame]))
 
 
 def test_an_unknown_metric_is_an_error_that_names_the_known(make_frame):

@@ -7,6 +7,7 @@ import pytest
 from qneurons.schedules import Annealed, Constant
 from qneurons.study import StudyError
 from qneurons.study.runs import Run, Setting, packable, parse_setting
+from qneurons.study.spec import load_study
 
 RUN = Run("mnist", "mnist-cnn", True, "elu", "c0.02", 3, batch_size=64, learning_rate=0.05)
 
@@ -77,8 +78,15 @@ class TestRun:
             RUN.seed = 5
 
     def test_cell_and_defaults_of_the_paper(self):
-        assert RUN.cell == ("mnist", "mnist-cnn", True, "elu")
+        assert RUN.cell == ("mnist", "mnist-cnn", True, "elu", "")
         assert (RUN.learning_rate_decay, RUN.phi) == (1e-6, 1e-3)
+
+    def test_the_protocol_names_what_departs_from_the_papers(self):
+        assert all(run.protocol == "" for run in load_study("paper").runs)
+        changes = {"batch_size": 8, "learning_rate": 0.1, "learning_rate_decay": 0.0, "phi": 0.5}
+        other = dataclasses.replace(RUN, **changes)
+        assert other.protocol == ("batch size 8, learning rate 0.1, learning rate decay 0.0, φ 0.5")
+        assert other.cell != RUN.cell
 
 
 def test_which_runs_may_share_a_pack():

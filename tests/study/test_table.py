@@ -10,7 +10,7 @@ from qneurons.study.table import frame
 from tests.study import pretend
 
 COLUMNS = [
-    *("dataset", "network", "dropout", "activation", "setting", "seed", "epoch", "lam"),
+    *("dataset", "network", "dropout", "activation", "protocol", "setting", "seed", "epoch", "lam"),
     *("train_loss", "test_loss", "test_accuracy", "test_loss_limit", "test_accuracy_limit"),
     *("test_loss_mean", "test_accuracy_mean", "diverged", "seconds", "run"),
     *("batch_size", "learning_rate", "learning_rate_decay", "phi"),
@@ -42,7 +42,7 @@ def test_one_row_for_each_epoch_of_each_run():
     assert first["diverged"] is True
     assert (first["device"], first["precision"]) == ("another", "")
     run = pretend.runs(2)[1]
-    wanted = {**run.__dict__, **pretend.epoch(run, 1).__dict__}
+    wanted = {**run.__dict__, "protocol": run.protocol, **pretend.epoch(run, 1).__dict__}
     wanted |= {name: pretend.ORIGIN[name] for name in COLUMNS[-6:]}
     assert second == wanted
 

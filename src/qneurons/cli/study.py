@@ -20,7 +20,6 @@ from qneurons.study.merging import merge
 from qneurons.study.runs import Run
 from qneurons.study.spec import load_study, select, study_names
 from qneurons.study.store import Store
-from qneurons.study.table import RUN
 from qneurons.study.training import PRECISIONS
 
 app = typer.Typer(
@@ -69,9 +68,10 @@ def show(
         for run in study.runs:
             protocol = run.batch_size, run.learning_rate, run.learning_rate_decay, run.phi
             groups.setdefault((run.dataset, run.network, *protocol), []).append(run)
-        table = Table(*RUN, "runs", "batch size", "learning rate", "decay", "φ")
+        varied = ("dataset", "network", "dropout", "activation", "setting", "seed")
+        table = Table(*varied, "runs", "batch size", "learning rate", "decay", "φ")
         for (*_, batch_size, rate, decay, phi), runs in groups.items():
-            values = [_values(getattr(run, name) for run in runs) for name in RUN]
+            values = [_values(getattr(run, name) for run in runs) for name in varied]
             table.add_row(*values, str(len(runs)), *map(str, (batch_size, rate, decay, phi)))
         screen.print(table)
 

@@ -38,6 +38,7 @@ def judge_best(claim: BestClaim, evidence: Evidence) -> Verdict:
         for (metric, cell, setting), final in evidence.finals.items()
         if metric == "test_accuracy"
         and cell.dataset == NETWORKS[claim.network]
+        and not cell.protocol
         and (setting == "base" or is_q(setting))
         and final.best is not None
     ]

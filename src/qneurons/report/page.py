@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from qneurons.study.runs import Study
 
-KEYS = ("network", "dataset", "activation", "dropout", "setting")
+KEYS = ("network", "dataset", "protocol", "activation", "dropout", "setting")
 LEGEND = (
     "Settings: base is f itself; limit is f'(x)x; c0.02 is the q-neuron with λ = 0.02; a1 is that "
     "with λ annealed from 1 (a2@0.25: from 2 at the rate 0.25 instead of 0.5); n0.001 is f with "
@@ -201,24 +201,28 @@ def draw_learning_curves(frame: pl.DataFrame) -> list[Drawing]:
     """One figure for every network and dataset."""
     settings = sorted(frame["setting"].unique(), key=statistics.setting_order)
     styles = figures.setting_styles(settings)
-    by_network: dict[tuple[str, str], list[figures.Curve]] = {}
+    by_network: dict[tuple[str, str, str], list[figures.Curve]] = {}
     for metric in ("test_accuracy", "train_loss"):
         means = statistics.curves(frame, metric=metric).fill_null(math.nan)
         for key, group in groupby(means.iter_rows(named=True), itemgetter(*KEYS)):
-            network, dataset, activation, dropout, setting = key
+            network, dataset, protocol, activation, dropout, setting = key
             points = [itemgetter("epoch", "mean", "low", "high")(row) for row in group]
             curve = figures.Curve(activation, dropout, setting, metric, *zip(*points, strict=True))
-            by_network.setdefault((network, dataset), []).append(curve)
-    return [
-        Drawing(
-            re.sub(r"[^\w.-]+", "-", f"curves-{network}-{dataset}"),
-            f"learning curves of {network} on {dataset}",
-            f"{network} on {dataset}: test accuracy (ascending) and training loss (descending), by "
-            "activation and setting.",
-            figures.draw_curves(curves, styles),
+            by_network.setdefault((network, dataset, protocol), []).append(curve)
+    drawn = []
+    for (network, dataset, protocol), curves in by_network.items():
+        what = ", ".join(filter(None, (f"{network} on {dataset}", protocol)))
+        name = "-".join(filter(None, ("curves", network, dataset, protocol)))
+        drawn.append(
+            Drawing(
+                re.sub(r"[^\w.-]+", "-", name),
+                f"learning curves of {what}",
+                f"{what}: test accuracy (ascending) and training loss (descending), by activation "
+                "and setting.",
+                figures.draw_curves(curves, styles),
+            )
         )
-        for (network, dataset), curves in by_network.items()
-    ]
+    return drawn
 
 
 def draw_neurons(frame: pl.DataFrame) -> list[Drawing]:

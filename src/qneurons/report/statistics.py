@@ -1,9 +1,9 @@
 """From tidy rows to numbers: what each run ended with, means over seeds, paired contrasts.
 
-Which runs are compared. Within a cell (dataset, network, dropout, activation) all settings are
-compared at one epoch, the last that at least half of the cell's runs have reached. Runs that have
-not reached it are incomplete: left out, and counted. Diverged runs have no final value; they are
-counted beside the mean, and a contrast knows of them.
+Which runs are compared. Within a cell (all that a run depends on but setting and seed) all settings
+are compared at one epoch, the last that at least half of the cell's runs have reached. Runs that
+have not reached it are incomplete: left out, and counted. Diverged runs have no final value; they
+are counted beside the mean, and a contrast knows of them.
 
 Which contrasts. Differences are paired by seed; Holm's correction is over the declared contrasts of
 one cell and metric: one panel of the paper's figures is one family, and claims count panels.
@@ -23,25 +23,26 @@ from qneurons.report.inference import ALPHA, Estimate, estimate, holm, paired_te
 from qneurons.schedules import Annealed
 from qneurons.study import StudyError
 from qneurons.study.runs import parse_setting
-from qneurons.study.table import RUN
+from qneurons.study.table import CELL, RUN
 
-CELL = RUN[:4]
 STATES = ("compared", "incomplete", "diverged")  # of a run
 MIN_PAIRS = 3  # fewer seeds show neither the absence of a gain nor that more runs diverge
 _NAN = math.nan
 
 
 class Cell(NamedTuple):
-    """What is held fixed while settings are compared."""
+    """What is held fixed while settings are compared: all that a run depends on but its seed."""
 
     dataset: str
     network: str
     dropout: bool
     activation: str
+    protocol: str = ""  # what departs from the paper's, in words
 
     def __str__(self) -> str:
         dropout = "dropout" if self.dropout else "no dropout"
-        return f"{self.network} on {self.dataset}, {self.activation}, {dropout}"
+        protocol = f", {self.protocol}" if self.protocol else ""
+        return f"{self.network} on {self.dataset}, {self.activation}, {dropout}{protocol}"
 
 
 @dataclass(frozen=True)
@@ -148,14 +149,14 @@ def finals(frame: pl.DataFrame, *, metric: str = "test_accuracy") -> list[Final]
     values = {row[:-1]: row[-1] for row in rows.select(*RUN, metric).iter_rows()}
     best = _best(curves(frame, metric=metric), METRICS[metric])
     found = []
-    for key, group in groupby(states.iter_rows(), key=lambda row: row[:5]):
-        runs = [(row[5], row[7], row[8]) for row in group]  # seed, target, state
+    for key, group in groupby(states.iter_rows(), key=lambda row: row[: len(CELL) + 1]):
+        runs = [(row[-4], row[-2], row[-1]) for row in group]  # seed, target, state
         done = {seed: values[*key, seed] for seed, _, _ in runs if (*key, seed) in values}
         diverged = tuple(seed for seed, _, state in runs if state == "diverged")
-        cell = Cell(*key[:4])
+        *cell, setting = key
         found.append(
             Final(
-                cell, key[4], METRICS[metric], runs[0][1], done, diverged,
+                Cell(*cell), setting, METRICS[metric], runs[0][1], done, diverged,
                 estimate(done.values()), best.get(key),
             )
         )  # fmt: skip
@@ -261,10 +262,7 @@ def _check_unique(frame: pl.DataFrame) -> None:
     twice = frame.filter(frame.select(*RUN, "epoch").is_duplicated())
     if len(twice):
         row = twice.row(0, named=True)
-        same = twice.filter(*(pl.col(name) == row[name] for name in RUN))
-        runs = " and ".join(same["run"].unique(maintain_order=True)[:2])
         raise StudyError(
-            f"{Cell(*(row[name] for name in CELL))}, {row['setting']}, seed {row['seed']}: runs "
-            f"{runs} differ in batch size, learning rate or phi only; a report is about one "
-            "protocol: choose it by `qneurons report STORE --study FILE`, FILE a .toml of its runs"
+            f"{Cell(*(row[name] for name in CELL))}, {row['setting']}, seed {row['seed']}: epoch "
+            f"{row['epoch']} is there more than once; give every epoch of a run one row"
         )

@@ -10,7 +10,6 @@ from qneurons.report.decomposition import Decomposition
 from qneurons.report.inference import Estimate
 from qneurons.report.rendering import NONE, Table, difference_texts, estimate_text, p_text
 from qneurons.report.statistics import (
-    CELL,
     METRICS,
     STATES,
     Cell,
@@ -19,10 +18,12 @@ from qneurons.report.statistics import (
     run_states,
     setting_order,
 )
+from qneurons.study.table import CELL
 
 if TYPE_CHECKING:
     from qneurons.study.runs import Run
 
+PAPER_PROTOCOL = "the paper's"
 COUNTS = ("runs", *STATES, "not begun")
 
 
@@ -172,11 +173,18 @@ def _by_cell(
 ) -> Table:
     """Columns for what differs between the cells; what they share goes into the title."""
     words = [
-        (c.dataset, c.network, "dropout" if c.dropout else "no dropout", c.activation)
-        for c in cells
+        (
+            cell.dataset,
+            cell.network,
+            "dropout" if cell.dropout else "no dropout",
+            cell.activation,
+            cell.protocol or PAPER_PROTOCOL,
+        )
+        for cell in cells
     ]
     differ = [i for i in range(len(CELL)) if len({word[i] for word in words}) > 1]
     shared = [words[0][i] for i in range(len(CELL)) if i not in differ] if words else []
+    shared = [word for word in shared if word != PAPER_PROTOCOL]
     return Table(
         f"{title} ({', '.join(shared)})" if shared else title,
         (*(CELL[i] for i in differ), *columns),

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from qneurons.schedules import Constant, Schedule, parse_schedule
 from qneurons.study import StudyError
 
+# Batch size and learning rate of the paper's networks.
+PAPER_PROTOCOL = {"mnist-mlp": (64, 0.05), "mnist-cnn": (64, 0.05), "cifar-cnn": (32, 0.01)}
 LARGEST = 1e6  # of λ, φ and η: far beyond any use, and far within float32
 
 
@@ -92,9 +94,25 @@ class Run:
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @property
-    def cell(self) -> tuple[str, str, bool, str]:
-        """What settings are compared within: dataset, network, dropout, activation."""
-        return self.dataset, self.network, self.dropout, self.activation
+    def protocol(self) -> str:
+        """In words what departs from the paper's protocol for the network; "" if nothing does."""
+        batch_size, learning_rate = PAPER_PROTOCOL.get(self.network, (None, None))
+        usual = {
+            "batch_size": (batch_size, "batch size"),
+            "learning_rate": (learning_rate, "learning rate"),
+            "learning_rate_decay": (1e-6, "learning rate decay"),
+            "phi": (1e-3, "φ"),
+        }
+        return ", ".join(
+            f"{words} {getattr(self, name)}"
+            for name, (value, words) in usual.items()
+            if getattr(self, name) != value
+        )
+
+    @property
+    def cell(self) -> tuple[str, str, bool, str, str]:
+        """What settings are compared within: all that a run depends on but setting and seed."""
+        return self.dataset, self.network, self.dropout, self.activation, self.protocol
 
 
 def packable(run: Run) -> tuple[object, ...]:

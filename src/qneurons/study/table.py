@@ -11,7 +11,8 @@ from qneurons.study.runs import Epoch, Run
 if TYPE_CHECKING:
     import polars
 
-RUN = ("dataset", "network", "dropout", "activation", "setting", "seed")
+CELL = ("dataset", "network", "dropout", "activation", "protocol")
+RUN = (*CELL, "setting", "seed")
 PROVENANCE = ("device", "precision", "torch", "qneurons", "commit", "command")
 
 
@@ -35,9 +36,10 @@ def frame(records: Records) -> "polars.DataFrame":
         dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {},
         schema={name: types[name] for name in names},
     )
+    found = [records.runs[id] for id in ids]
     runs = pl.DataFrame(
-        [{"run": id, **dataclasses.asdict(records.runs[id])} for id in ids],
-        schema={"run": pl.String, **schema(Run)},
+        [{"run": run.id, "protocol": run.protocol, **dataclasses.asdict(run)} for run in found],
+        schema={"run": pl.String, "protocol": pl.String, **schema(Run)},
     )
     origins = pl.DataFrame(
         [
