@@ -32,8 +32,8 @@ def runs(count: int, *, seed: int = 0) -> list[Run]:
 
 def epoch(run: Run, number: int, **changes: object) -> Epoch:
     """Numbers with long fractions, so that none survives a detour through decimals by luck."""
-    values = [(run.seed + 1) / (3 * number + k) for k in range(9)]
-    return dataclasses.replace(Epoch(run.id, number, *values[:8], False, values[8]), **changes)
+    values = [(run.seed + 1) / (3 * number + k) for k in range(10)]
+    return dataclasses.replace(Epoch(run.id, number, *values[:8], False, *values[8:]), **changes)
 
 
 def epochs(of: Sequence[Run], first: int, last: int) -> list[Epoch]:

@@ -42,7 +42,14 @@ def test_what_a_killed_process_left_of_a_finished_study_is_deleted(bench, make_s
     """It was killed between its last record and its own tidying: nobody claims a run after it."""
     study = make_study(num_seeds=2)
     bench.run(study, fake_pack())
-    left = [bench.folder / name for name in ("claims/a.json", "checkpoints/a.pt", "a.tmp")]
+    left = [
+        bench.folder / name
+        for name in (
+            f"claims/{16 * 'a'}.json",
+            f"checkpoints/{16 * 'a'}.pt",
+            f"journal.length.{16 * 'a'}.tmp",
+        )
+    ]
     for path in left:
         path.parent.mkdir(exist_ok=True)
         path.write_text("[]")

@@ -1,8 +1,10 @@
 """The store: what it keeps, through restarts, company, full disks and damage."""
 
 import contextlib
+import dataclasses
 import errno
 import json
+import math
 import os
 import resource
 import shutil
@@ -38,10 +40,22 @@ def save(store, origin, first, last, runs=RUNS, *, keep=True):
     store.commit(runs, epochs, provenance=origin, state=state, epoch=last)
 
 
-def assert_holds(store, last, runs=RUNS):
-    """That all runs have their epochs to the last, and the state after it."""
+def assert_holds(store, last, runs=RUNS, *, older=0):
+    """That all runs have their epochs to the last, and the state after it.
+
+    The first ``older`` epochs were recorded before there was a training loss in the limit.
+    """
     for run in runs:
-        assert store.epochs(run.id) == pretend.epochs([run], 1, last)
+        epochs = store.epochs(run.id)
+        assert [math.isnan(e.train_loss_limit) for e in epochs] == [
+            number <= older for number in range(1, last + 1)
+        ]
+        wanted = pretend.epochs([run], 1, last)
+        filled = [
+            dataclasses.replace(e, train_loss_limit=w.train_loss_limit) if e.epoch <= older else e
+            for e, w in zip(epochs, wanted, strict=True)
+        ]
+        assert filled == wanted
         assert store.resumable()[run.id] == last
         epoch, state = store.checkpoint(run.id)
         assert epoch == last
@@ -166,17 +180,17 @@ def golden(folder):
 
 
 def test_a_golden_store_of_format_1_is_read_and_goes_on(tmp_path):
-    assert_holds(Store.open(GOLDEN, readonly=True), 3)
+    assert_holds(Store.open(GOLDEN, readonly=True), 3, older=3)
     shutil.copytree(GOLDEN, tmp_path, dirs_exist_ok=True)  # git keeps no empty folders
     store = Store.open(tmp_path)
-    assert_holds(store, 3)
+    assert_holds(store, 3, older=3)
     (lost,) = pretend.runs(1, seed=7)
     assert store.diverged() == {lost.id}
     assert store.origin(IDS[0])["device"] == "another device"
     with store.claim(IDS) as claim:
         save(store, store.begin(pretend.ORIGIN), 4, 4)
     assert list(claim.ids) == IDS
-    assert_holds(Store.open(tmp_path), 4)
+    assert_holds(Store.open(tmp_path), 4, older=3)
 
 
 # --- company --------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from tests.study import pretend
 COLUMNS = [
     *("dataset", "network", "dropout", "activation", "protocol", "setting", "seed", "epoch", "lam"),
     *("train_loss", "test_loss", "test_accuracy", "test_loss_limit", "test_accuracy_limit"),
-    *("test_loss_mean", "test_accuracy_mean", "diverged", "seconds", "run"),
+    *("test_loss_mean", "test_accuracy_mean", "diverged", "train_loss_limit", "seconds"),
+    "run",
     *("batch_size", "learning_rate", "learning_rate_decay", "phi"),
     *("device", "precision", "torch", "qneurons", "commit", "command"),
 ]

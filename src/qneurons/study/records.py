@@ -86,7 +86,8 @@ class Records:
             self.runs[id], self.rows[id] = run, []
         ids, columns = entry["runs"], dict(entry["epochs"])
         columns["provenance"] = [entry["provenance"][place] for place in columns["provenance"]]
-        rows = zip(*(columns[name] for name in ROW), strict=True)
+        unknown = [None] * len(columns["run"])  # of an entry that is older than the column
+        rows = zip(*(columns.get(name, unknown) for name in ROW), strict=True)
         for index, row in zip(columns["run"], rows, strict=True):
             past, epoch = self.rows[ids[index]], row[EPOCH]
             if not 1 <= epoch <= len(past) + 1:

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 
 from qneurons.schedules import Constant, Schedule, parse_schedule
@@ -126,9 +127,10 @@ class Epoch:
     """What is recorded of one run after one epoch.
 
     Losses and accuracies without a suffix are in the mode ``"sample"``, as in the paper's code;
-    for settings without noise all modes are alike. ``seconds`` is the time of the pack's epoch,
-    evaluation included, divided among its runs. A run whose loss is no longer finite has diverged
-    and ends there.
+    for settings without noise all modes are alike. The training loss in the limit takes as long as
+    the training loss itself, so it is recorded in every tenth epoch only, and else NaN.
+    ``seconds`` is the time of the pack's epoch, evaluation included, divided among its runs. A run
+    whose loss is no longer finite has diverged and ends there.
     """
 
     run: str
@@ -143,6 +145,7 @@ class Epoch:
     test_accuracy_mean: float
     diverged: bool
     seconds: float
+    train_loss_limit: float = math.nan
 
 
 @dataclass(frozen=True)

@@ -198,13 +198,15 @@ class Pack:
 
     def _record(self, start: float, stop: Callable[[], bool]) -> list[Epoch] | None:
         x_train, y_train, x_test, y_test = self.data
-        everyone = slice(len(self.runs))
+        everyone, is_tenth = slice(len(self.runs)), self.epoch % 10 == 0
         plan = [(everyone, x_train, y_train, "sample"), (everyone, x_test, y_test, "sample")]
         noisy = [segment for segment in self.network.segments if segment.kind == "q"]
         if noisy:  # what draws nothing is the same in all modes
             self._add_means(noisy)
             drawing = slice(noisy[0].start, noisy[-1].stop)
             plan += [(drawing, x_test, y_test, mode) for mode in MODES[1:]]
+            if is_tenth:
+                plan.append((drawing, x_train, y_train, "limit"))
         results = []
         for part in plan:
             totals = self._evaluate(*part, stop)
@@ -212,18 +214,33 @@ class Pack:
                 return None
             results.append(totals)
         train, sample, *others = results
+        train_limit = train[0].clone() if is_tenth else torch.full_like(train[0], math.nan)
+        if noisy and is_tenth:
+            train_limit[drawing] = others.pop()[0]
         tests = [sample.clone() for _ in MODES]
         for test, other in zip(tests[1:], others, strict=False):  # none where nothing draws
             test[:, drawing] = other
         (train_loss, _), *tests = torch.stack([train, *tests]).tolist()
+        without_noise = train_limit.tolist()
         seconds = (time.perf_counter() - start) / len(self.runs)
         return [
-            self._epoch(i, train_loss[i], [(loss[i], right[i]) for loss, right in tests], seconds)
+            self._epoch(
+                i,
+                train_loss[i],
+                without_noise[i],
+                [(loss[i], right[i]) for loss, right in tests],
+                seconds,
+            )
             for i in range(len(self.runs))
         ]
 
     def _epoch(
-        self, i: int, train_loss: float, tests: list[tuple[float, float]], seconds: float
+        self,
+        i: int,
+        train_loss: float,
+        train_loss_limit: float,
+        tests: list[tuple[float, float]],
+        seconds: float,
     ) -> Epoch:
         (loss, right), (loss_limit, right_limit), (loss_mean, right_mean) = tests
         return Epoch(
@@ -231,6 +248,7 @@ class Pack:
             epoch=self.epoch,
             lam=self.lam[i],
             train_loss=train_loss,
+            train_loss_limit=train_loss_limit,
             test_loss=loss,
             test_accuracy=right,
             test_loss_limit=loss_limit,
