@@ -26,8 +26,8 @@ setup(
     ext_modules=[
         Extension(
             f"qneurons.kernels._native_{name}",
-            [KERNELS + "native.c"],
-            depends=[KERNELS + "native_math.h", KERNELS + "native_rows.h"],
+            [KERNELS + "cpu.c"],
+            depends=[KERNELS + "cpu_math.h", KERNELS + "cpu_rows.h"],
             define_macros=[("BUILD", name)],
             extra_compile_args=FLAGS + flags,
             optional=True,

@@ -23,10 +23,10 @@ from pages import write_between
 from qneurons import bench
 from qneurons.activations import resolve
 from qneurons.provenance import ORIGIN, provenance
-from qneurons.study.data import DATASETS, Dataset
+from qneurons.study.data.datasets import DATASETS, Dataset
 from qneurons.study.networks import NETWORKS, build
+from qneurons.study.packs.pack import Pack, computing
 from qneurons.study.spec import load_study
-from qneurons.study.training import Pack, computing
 
 RESULTS = Path(__file__).parent / "results"
 RUNS = {"mnist-mlp": 100, "mnist-cnn": 50, "cifar-cnn": 50}  # in a pack on CUDA; 10 on the CPU

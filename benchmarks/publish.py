@@ -29,13 +29,13 @@ from publishing.findings import (
     times,
 )
 
-from qneurons.report import claims
-from qneurons.report.artwork import figure_files, write_file
+from qneurons.report.claims import paper
 from qneurons.report.evidence import Evidence
+from qneurons.report.figures.artwork import figure_files, write_file
 from qneurons.report.page import origin, write_report
 from qneurons.report.rendering import to_markdown
 from qneurons.study.spec import load_study
-from qneurons.study.store import Store
+from qneurons.study.store.store import Store
 
 ROOT = Path(__file__).parents[1]
 PAPER = ROOT / "results" / "paper"
@@ -87,7 +87,7 @@ def main():
     spent.write_csv(measured / "paper-time.csv")
     last = frame.filter((pl.col("epoch") == study.epochs) & ~pl.col("diverged"))
     evidence = Evidence(frame)
-    *verdicts, question = claims.judge(evidence)
+    *verdicts, question = paper.judge(evidence)
     for file in write_report(frame, PAPER, study=study):
         if file.suffix == ".pdf":
             file.unlink()  # the same as the PNG

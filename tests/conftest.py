@@ -97,5 +97,5 @@ def no_data(monkeypatch):
     """Reads no dataset: a fake pack needs none. Gives what is handed out instead."""
     dataset = types.SimpleNamespace(fingerprint="0123456789abcdef")
     load = lambda name, data_dir=None, *, progress=False: dataset  # noqa: E731
-    monkeypatch.setattr("qneurons.study.runner.load_dataset", load)
+    monkeypatch.setattr("qneurons.study.execution.session.load_dataset", load)
     return dataset

@@ -19,8 +19,8 @@ from fault_campaign.processes import Command, Process  # noqa: E402
 from fault_campaign.trials import Bench, Fault  # noqa: E402
 from fault_campaign.verdict import Verdict, judge, results  # noqa: E402
 
-from qneurons.study import checkpoints  # noqa: E402
-from qneurons.study.store import Store  # noqa: E402
+from qneurons.study.store import checkpoints  # noqa: E402
+from qneurons.study.store.store import Store  # noqa: E402
 from tests.study import pretend  # noqa: E402
 
 RUNS = pretend.runs(2)

@@ -9,9 +9,9 @@ import torch
 from scipy import special
 
 from qneurons import activations, moments
+from qneurons.given_delta import difference
 from qneurons.moments import atoms, cdf, density, mean, variance
 from qneurons.noise import QLaw, draw_delta
-from qneurons.reference import difference
 
 NAMES = [row.name for row in activations.rows() if row.name != "sin"]
 LAMS = torch.tensor([0.02, 1.0, 5.0], dtype=torch.float64)

@@ -12,15 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import halfnorm
 
-from qneurons.noise import (
-    TINY_DELTA,
-    QLaw,
-    draw_delta,
-    draw_seed,
-    normals,
-    philox,
-    seeded_delta,
-)
+from qneurons.noise import TINY_DELTA, QLaw, draw_delta, draw_seed, normals, philox, seeded_delta
 
 LAMS = (0.02, 0.1, 1.0, 5.0, 9.0)
 PHIS = (0.0, 1e-3, 0.5)

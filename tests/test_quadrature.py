@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from qneurons.activations import resolve
+from qneurons.given_delta import difference
 from qneurons.quadrature import GAUSS_LEGENDRE, HALF_NORMAL, SMALL_LAMBDA, delta_rule
-from qneurons.reference import difference
 
 FUNCTIONS = {
     "tanh": mp.tanh,

@@ -12,9 +12,9 @@ from fault_campaign.processes import finish
 from fault_campaign.trials import Bench, Fault
 from fault_campaign.verdict import results
 
-from qneurons.study import StudyError
-from qneurons.study.header import HEADER
-from qneurons.study.store import Store
+from qneurons.study.errors import StudyError
+from qneurons.study.store.header import HEADER
+from qneurons.study.store.store import Store
 
 SECTOR = 512
 

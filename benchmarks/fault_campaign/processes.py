@@ -19,8 +19,8 @@ import torch
 import torch._dynamo
 
 import qneurons.cli
-from qneurons.study import executor, runner
-from qneurons.study.store import Store
+from qneurons.study.execution import session, work
+from qneurons.study.store.store import Store
 
 PHASES = STARTING, TRAINING, SAVING = "starting", "training", "saving"
 LIVING: set[int] = set()
@@ -201,8 +201,8 @@ def _become(arguments: list[str], output: int, pipe: int, first: Callable[[], ob
 def _save_often_and_tell(pipe: int) -> None:
     """Saves every epoch, which else is done twice a minute, and tells it when that has returned."""
     torch.set_num_threads(1)
-    executor.SAVING_SHARE = math.inf
-    defaults = runner.run_study.__kwdefaults__
+    work.SAVING_SHARE = math.inf
+    defaults = session.run_study.__kwdefaults__
     assert "checkpoint_s" in defaults
     defaults["checkpoint_s"] = 0.0
     begin, commit = Store.begin, Store.commit

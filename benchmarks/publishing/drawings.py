@@ -4,11 +4,11 @@ import matplotlib
 import polars as pl
 from matplotlib.figure import Figure
 
-from qneurons.report.artwork import INK, LOOK, PALE
-from qneurons.report.figures import setting_styles
-from qneurons.report.statistics import setting_order
-from qneurons.report.verdicts import CURVED
-from qneurons.study.table import CELL
+from qneurons.report.claims.verdicts import CURVED
+from qneurons.report.comparisons import setting_order
+from qneurons.report.figures.artwork import INK, LOOK, PALE
+from qneurons.report.figures.curves import setting_styles
+from qneurons.study.store.tables import CELL
 
 METRICS = {
     "test_accuracy": (100, {"ylim": (97.0, 98.9)}),

@@ -8,16 +8,16 @@ from datetime import timedelta
 import polars as pl
 from scipy import stats
 
-from qneurons.report.decomposition import curved_cells, find_source
+from qneurons.report.claims.noise_or_limit import curved_cells, find_source
+from qneurons.report.claims.verdicts import ANSWERS, CURVED, OPEN
+from qneurons.report.comparisons import Cell, is_q, setting_order
 from qneurons.report.evidence import GUESSING
 from qneurons.report.inference import ALPHA, Estimate, estimate, holm
 from qneurons.report.page import rows_of
 from qneurons.report.rendering import Table
-from qneurons.report.statistics import Cell, is_q, setting_order
 from qneurons.report.tables import compared_at
-from qneurons.report.verdicts import ANSWERS, CURVED, OPEN
-from qneurons.study.data import DATASETS
-from qneurons.study.table import CELL
+from qneurons.study.data.datasets import DATASETS
+from qneurons.study.store.tables import CELL
 
 DAY = 86400
 WORDS = ("hold", "do not hold", "are not decided yet")  # as ANSWERS, of several

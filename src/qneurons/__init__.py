@@ -4,10 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 from qneurons import activations, calculus, functional, modules, moments, schedules
 from qneurons.activations import Activation, register, resolve
+from qneurons.conversion import convert
 from qneurons.functional import q_activation, q_difference, q_limit, q_mean
-from qneurons.modules import QActivation, convert
+from qneurons.modules import QActivation
 from qneurons.noise import QLaw
-from qneurons.schedules import Annealed, Constant, LambdaScheduler, Schedule, parse_schedule
+from qneurons.scheduler import LambdaScheduler
+from qneurons.schedules import Annealed, Constant, Schedule, parse_schedule
 
 __version__ = "0.1.0"
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from qneurons import differences as d
+from qneurons import closed_forms as d
 from qneurons.calculus import elementwise
 
 

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from qneurons import kernels
 from qneurons.activations import Activation, ActivationLike, resolve, rows
-from qneurons.differentiation import difference, draw, row_of
 from qneurons.kernels import device_type, ops
+from qneurons.kernels.autograd import difference, draw, row_of
 from qneurons.noise import draw_delta, draw_seed, seeded_delta
-from qneurons.quadrature import TINY_DELTA, delta_rule
-from qneurons.reference import compute_dtype
+from qneurons.precision import TINY_DELTA, compute_dtype
+from qneurons.quadrature import delta_rule
 
 EVAL_MODES = ("limit", "mean", "sample")
 # Of the paper's two constants: networks trained with 0.02 could not be told from those trained with

@@ -1,15 +1,11 @@
 """q-activations as modules, made from the table, and the conversion of an existing model."""
 
-import logging
-import warnings
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from qneurons import surgery
 from qneurons.activations import Activation, ActivationLike, resolve, rows
 from qneurons.functional import (
     LAM,
@@ -20,9 +16,6 @@ from qneurons.functional import (
     q_mean,
     sample,
 )
-from qneurons.surgery import Selector
-
-logger = logging.getLogger("qneurons")
 
 
 class QActivation(nn.Module):
@@ -178,67 +171,3 @@ globals().update({cls.__name__: cls for cls in CLASSES.values()})
 if TYPE_CHECKING:
 
     def __getattr__(name: str) -> type[QActivation]: ...  # the classes made from the table
-
-
-def convert(
-    model: nn.Module,
-    lam: float = LAM,
-    phi: float = 1e-3,
-    eval_mode: str = "limit",
-    *,
-    include: Iterable[Selector] = ("*",),
-    exclude: Iterable[Selector] = (),
-) -> nn.Module:
-    """Replaces the activations of a model by q-activations, in place.
-
-    Replaced are, at any depth, the activation modules of the table, with their own parameters (a
-    module that stands in several places stays one module), and functions of the table that a
-    module keeps as an attribute, as ``nn.TransformerEncoderLayer`` does. ``nn.Identity`` is left
-    alone. What a ``forward`` calls in its code, and what recurrent layers compute inside, cannot be
-    replaced; it is named in a warning, as are activations that are not in the table. Each
-    replacement is logged, at level INFO, to the logger ``"qneurons"``.
-
-    Args:
-        model: the model; it is changed.
-        lam, phi, eval_mode: as in :class:`QActivation`.
-        include, exclude: which activations to replace: patterns for their names in the model, as in
-            ``"features.*"``; rows of the table, as in ``"relu"``; or module classes.
-
-    Returns:
-        the model, or the new module if the model is itself an activation.
-
-    Example:
-        >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2), nn.ELU(alpha=0.5))
-        >>> convert(model, lam=0.1, exclude=["relu"])
-        Sequential(
-          (0): Linear(in_features=4, out_features=3, bias=True)
-          (1): ReLU()
-          (2): Linear(in_features=3, out_features=2, bias=True)
-          (3): QELU(alpha=0.5, lam=0.1, phi=0.001, eval_mode='limit')
-        )
-    """
-    if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"model must be a module, got {type(model).__name__}; of a function take q_activation"
-        )
-    found = surgery.activations(model)
-    chosen = surgery.select(found, include, exclude)
-    unseen = surgery.unseen(model)
-    if not chosen:
-        raise ValueError(surgery.nothing_chosen(found, unseen))
-    device = next((parameter.device for parameter in model.parameters()), None)
-    converted: dict[nn.Module, QActivation] = {}
-    for place in chosen:
-        cls: Any = CLASSES.get(place.row.name) or partial(QActivation, place.row.name)
-        new = cls(lam=lam, phi=phi, eval_mode=eval_mode, **place.row.parameters)
-        new.to(device).train(place.training)
-        if isinstance(place.old, nn.Module):
-            new = converted.setdefault(place.old, new)
-        logger.info("%s: %s becomes %s", place.path or "the model", place.row, new)
-        if place.parent is None:
-            return new
-        surgery.put(place, new)
-    surgery.leave_nested_tensors(model)
-    if unseen:
-        warnings.warn(f"not converted: {'; '.join(unseen)}", stacklevel=2)
-    return model

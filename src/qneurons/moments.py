@@ -20,8 +20,9 @@ from torch import Tensor
 
 from qneurons.activations import Activation, ActivationLike, resolve
 from qneurons.functional import check_nonnegative
-from qneurons.quadrature import GAUSS_LEGENDRE, TINY_DELTA, delta_rule
-from qneurons.reference import difference
+from qneurons.given_delta import difference
+from qneurons.precision import TINY_DELTA
+from qneurons.quadrature import GAUSS_LEGENDRE, delta_rule
 
 __all__ = ["atoms", "cdf", "density", "mean", "variance"]
 

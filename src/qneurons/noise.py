@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 from torch.distributions.utils import broadcast_all
 
-from qneurons.quadrature import TINY_DELTA
+from qneurons.precision import TINY_DELTA
 
 __all__ = ["QLaw", "box_muller", "draw_delta", "draw_seed", "normals", "philox", "seeded_delta"]
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from qneurons.precision import TINY_DELTA
+
 GAUSS_LEGENDRE = (
     (0.01985507175123188416, 0.05061426814518812958),
     (0.1016667612931866302, 0.1111905172266872353),
@@ -31,8 +33,6 @@ HALF_NORMAL = (
 )
 """For the law of |ε|, ε ~ N(0, 1). A rule for ε itself would see the jump of q at ε = 0."""
 
-TINY_DELTA = {torch.float32: 2.0**-40, torch.float64: 2.0**-100}
-"""The smallest |δ|: g(x, δ) equals its limit at δ = 0 to rounding, and dividing by it is safe."""
 
 SMALL_LAMBDA = 0.1
 """Up to here HALF_NORMAL alone is right to 1e-10 for |x| ≤ 3 where f has no kink but at zero."""

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from qneurons import cli
 from qneurons.cli.study import _values
-from qneurons.study import durable
-from qneurons.study.store import Store
+from qneurons.study import files
+from qneurons.study.store.store import Store
 
 
 def test_the_studies_are_listed(invoke):
@@ -156,7 +156,7 @@ def test_a_full_disk_keeps_the_rows_that_were_there(invoke, store, monkeypatch, 
     def write_all(fd, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(durable, "write_all", write_all)
+    monkeypatch.setattr(files, "write_all", write_all)
     result = invoke("study", "export", store, name)
     assert result.exit_code == 1
     (line,) = result.stderr.splitlines()

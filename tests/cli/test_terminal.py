@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from qneurons.cli.terminal import console, explain, one_line_errors
-from qneurons.study import StudyError
+from qneurons.study.errors import StudyError
 
 
 def os_error(number):

@@ -8,8 +8,8 @@ import torch
 
 from qneurons.cli import training
 from qneurons.cli.training import chosen_device, chosen_precision
-from qneurons.study import StudyError
-from qneurons.study.store import Store
+from qneurons.study.errors import StudyError
+from qneurons.study.store.store import Store
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -121,8 +121,8 @@ def fake_cluster(monkeypatch):
             return None if options["halt"]() else pytest.fail("there is no more time")
         return FakeCluster()
 
-    monkeypatch.setattr("qneurons.study.ray_cluster.connected", contextlib.nullcontext)
-    monkeypatch.setattr("qneurons.study.ray_executor.ray_executor", find)
+    monkeypatch.setattr("qneurons.study.execution.ray_cluster.connected", contextlib.nullcontext)
+    monkeypatch.setattr("qneurons.study.execution.ray_executor.ray_executor", find)
     return asked
 
 

@@ -10,12 +10,12 @@ from qneurons import kernels
 HAS_CUDA = torch.cuda.is_available()
 
 
-@pytest.fixture(params=["triton", "native"])
+@pytest.fixture(params=["cuda", "cpu"])
 def backend(request):
     return find_backend(request.param)
 
 
-@pytest.fixture(params=["plain", "triton", "native"])
+@pytest.fixture(params=["plain", "cuda", "cpu"])
 def served_by(request, monkeypatch):
     """Has one backend serve every device, in place of the one that would."""
     module = find_backend(request.param)
@@ -24,12 +24,12 @@ def served_by(request, monkeypatch):
 
 
 def find_backend(name: str):
-    if name == "triton":
+    if name == "cuda":
         pytest.importorskip("triton")
     module = importlib.import_module(f"qneurons.kernels.{name}")
-    if name == "native" and module.why_unavailable():
+    if name == "cpu" and module.why_unavailable():
         pytest.skip(module.why_unavailable())
-    if name == "triton" and not HAS_CUDA:
+    if name == "cuda" and not HAS_CUDA:
         module._MANY_BLOCKS = 0  # the interpreter takes as long for a part of a block as for all
-    module.device = "cuda" if name != "native" and HAS_CUDA else "cpu"
+    module.device = "cuda" if name != "cpu" and HAS_CUDA else "cpu"
     return module

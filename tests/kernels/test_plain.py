@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from qneurons import differences
+from qneurons import closed_forms
 from qneurons.kernels import plain
 from qneurons.noise import seeded_delta
 
@@ -16,7 +16,7 @@ def test_it_is_the_difference_at_the_delta_of_the_seeds(dtype, layout):
     x = torch.randn(5, 2, 3, 4).to(dtype).to(memory_format=layout)
     wide = x.to(torch.promote_types(dtype, torch.float32))
     delta = seeded_delta(x.shape, *LAW, 12, dtype=wide.dtype)
-    value, slope = differences.q_celu(wide, delta, True, 0.5)
+    value, slope = closed_forms.q_celu(wide, delta, True, 0.5)
     arguments = (*LAW, 12, "q_celu", [0.5])
     got = plain.forward(x, *arguments), plain.backward(x, x, *arguments)
     for result, want in zip(got, (value, wide * slope), strict=True):

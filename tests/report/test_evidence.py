@@ -6,9 +6,10 @@ import pytest
 pytest.importorskip("polars")
 pytest.importorskip("scipy")
 
-from qneurons.report.evidence import MARGIN, Evidence, number, pool
+from qneurons.report.comparisons import METRICS, Cell
+from qneurons.report.evidence import MARGIN, Evidence, pool
 from qneurons.report.inference import estimate, paired_test
-from qneurons.report.statistics import METRICS, Cell
+from qneurons.report.numbers import number
 
 ELU = Cell("digits", "mnist-mlp", False, "elu")
 

@@ -7,7 +7,12 @@ import pytest
 
 stats = pytest.importorskip("scipy.stats")
 
-from qneurons.report.inference import estimate, holm, paired_test, sign_flip  # noqa: E402
+from qneurons.report.inference import (
+    estimate,
+    holm,
+    paired_test,
+    sign_flip,
+)
 
 VALUES = np.array([0.9, 1.4, -0.2, 0.7, 1.1, 0.3, 2.0])
 

@@ -14,13 +14,23 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("scipy")
 
 
-from qneurons.report import claims, figures, page, rendering, statistics, tables  # noqa: E402
-from qneurons.report.decomposition import decompose  # noqa: E402
+from qneurons.report import (
+    comparisons,
+    page,
+    rendering,
+    tables,
+)
+from qneurons.report.claims import paper  # noqa: E402
+from qneurons.report.claims.noise_or_limit import decompose  # noqa: E402
 from qneurons.report.evidence import Evidence  # noqa: E402
+from qneurons.report.figures import curves  # noqa: E402
 from qneurons.report.page import write_report  # noqa: E402
 from qneurons.report.rendering import number_text  # noqa: E402
-from qneurons.study import StudyError  # noqa: E402
-from qneurons.study.runs import Run, Study  # noqa: E402
+from qneurons.study.errors import StudyError  # noqa: E402
+from qneurons.study.runs import (
+    Run,
+    Study,
+)
 
 SMALL = {"seeds": 3, "epochs": 3, "settings": ("base", "limit", "c0.1", "a1")}
 
@@ -34,8 +44,8 @@ def frame(make_frame):
 def report(frame, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as patch:
-        fine = figures.neuron_density
-        patch.setattr(figures, "neuron_density", lambda *args: fine(*args, columns=13, lines=12))
+        fine = curves.neuron_density
+        patch.setattr(curves, "neuron_density", lambda *args: fine(*args, columns=13, lines=12))
         return folder, write_report(frame, folder)
 
 
@@ -148,7 +158,7 @@ def test_headings_go_down_one_level_at_a_time(html):
 def test_every_verdict_is_in_the_page_and_in_the_markdown(frame, report, html):
     text = Page(html).text
     markdown = (report[0] / "report.md").read_text(encoding="utf-8")
-    verdicts = claims.judge(Evidence(frame))
+    verdicts = paper.judge(Evidence(frame))
     assert len(verdicts) >= 9
     for verdict in verdicts:
         for part in (verdict.claim.statement, verdict.answer, verdict.reason):
@@ -189,7 +199,7 @@ def test_settings_that_learn_nothing_are_named(make_frame):
 
 def test_the_curves_are_the_statistics(frame):
     (drawing,) = page.draw_learning_curves(frame)
-    means = statistics.curves(frame, metric="test_accuracy")
+    means = comparisons.curves(frame, metric="test_accuracy")
     rows = means.filter((pl.col("activation") == "elu") & (pl.col("setting") == "a1"))
     drawn = [line.get_ydata() for line in drawing.figure.axes[0].lines]
     assert any(line == pytest.approx(100 * rows["mean"].to_numpy()) for line in drawn)

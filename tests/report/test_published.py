@@ -31,13 +31,13 @@ def frame():
 
 
 def test_the_conclusion_is_computed_from_the_rows(findings, frame):
-    from qneurons.report import claims
+    from qneurons.report.claims import paper
     from qneurons.report.evidence import Evidence
 
     study = load_study("paper")
     last = frame.filter((pl.col("epoch") == study.epochs) & ~pl.col("diverged"))
     evidence = Evidence(frame)
-    *verdicts, question = claims.judge(evidence)
+    *verdicts, question = paper.judge(evidence)
     said = " ".join(findings.conclusion(evidence, verdicts, question, last, study))
     for page in ("README.md", "RESULTS.md"):
         assert said in words((ROOT / page).read_text()), page
@@ -45,7 +45,7 @@ def test_the_conclusion_is_computed_from_the_rows(findings, frame):
 
 
 def test_every_table_is_computed_from_the_rows(findings, frame):
-    from qneurons.report import claims
+    from qneurons.report.claims import paper
     from qneurons.report.evidence import Evidence
     from qneurons.report.rendering import to_markdown
 
@@ -56,7 +56,7 @@ def test_every_table_is_computed_from_the_rows(findings, frame):
     page = (ROOT / "RESULTS.md").read_text()
     for table in (
         findings.gains_table(evidence),
-        findings.claims_table(claims.judge(evidence)[:-1]),
+        findings.claims_table(paper.judge(evidence)[:-1]),
         findings.modes_table(frame),
         findings.modes_table(frame, "test_loss"),
         findings.lam_table(last),

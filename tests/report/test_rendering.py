@@ -8,7 +8,9 @@ import pytest
 pytest.importorskip("polars")
 pytest.importorskip("scipy")
 
+from qneurons.report.comparisons import METRICS
 from qneurons.report.inference import Estimate
+from qneurons.report.numbers import Number
 from qneurons.report.rendering import (
     Table,
     difference_texts,
@@ -18,8 +20,6 @@ from qneurons.report.rendering import (
     to_markdown,
     to_rich,
 )
-from qneurons.report.statistics import METRICS
-from qneurons.report.verdicts import Number
 
 ACCURACY, LOSS = METRICS["test_accuracy"], METRICS["train_loss"]
 NAN = math.nan

@@ -5,10 +5,16 @@ import pytest
 pl = pytest.importorskip("polars")
 pytest.importorskip("scipy")
 
-from qneurons.report import rendering, tables  # noqa: E402
-from qneurons.report.decomposition import decompose  # noqa: E402
+from qneurons.report import (
+    rendering,
+    tables,
+)
+from qneurons.report.claims.noise_or_limit import decompose  # noqa: E402
+from qneurons.report.comparisons import (
+    contrasts,
+    finals,
+)
 from qneurons.report.evidence import Evidence  # noqa: E402
-from qneurons.report.statistics import contrasts, finals  # noqa: E402
 from qneurons.study.runs import Run  # noqa: E402
 
 SETTINGS = ("base", "limit", "c0.02", "a1")

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import torch
 
-from qneurons.study.executor import Halt, never
-from qneurons.study.runner import run_study
-from qneurons.study.store import Store
+from qneurons.study.execution.executor import Halt, never
+from qneurons.study.execution.session import run_study
+from qneurons.study.store.store import Store
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["qneurons.study.runner", "sklearn.datasets", "torch._dynamo"])
+CONTEXT.set_forkserver_preload(
+    ["qneurons.study.execution.session", "sklearn.datasets", "torch._dynamo"]
+)
 
 
 def start(environment, work, *arguments):
@@ -95,8 +97,8 @@ def run(study, folder, **options):
 
 def run_there(connection, address, studies):
     """Runs studies on a cluster, each with its folder and options; sends outcomes and events."""
-    from qneurons.study.ray_cluster import connected
-    from qneurons.study.ray_executor import ray_executor
+    from qneurons.study.execution.ray_cluster import connected
+    from qneurons.study.execution.ray_executor import ray_executor
 
     with connected(address):
         executor = ray_executor(address, halt=Halt(never, None))

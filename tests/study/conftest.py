@@ -6,10 +6,10 @@ import math
 import pytest
 import torch
 
-from qneurons.study import executor
-from qneurons.study.progress import Notice
-from qneurons.study.runner import run_study
-from qneurons.study.store import Store
+from qneurons.study.execution import work
+from qneurons.study.execution.progress import Notice
+from qneurons.study.execution.session import run_study
+from qneurons.study.store.store import Store
 
 
 class Bench:
@@ -52,6 +52,6 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path, no_data, monkeypatch):
-    monkeypatch.setattr(executor, "SAVING_SHARE", math.inf)  # at every epoch, if asked for
+    monkeypatch.setattr(work, "SAVING_SHARE", math.inf)  # at every epoch, if asked for
     monkeypatch.setattr("qneurons.provenance.commit", lambda: "0123456")  # git takes its time
     return Bench(tmp_path / "store")

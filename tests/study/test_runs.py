@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from qneurons.schedules import Annealed, Constant
-from qneurons.study import StudyError
+from qneurons.study.errors import StudyError
 from qneurons.study.runs import Run, Setting, packable, parse_setting
 from qneurons.study.spec import load_study
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from qneurons.study import StudyError
 from qneurons.study import spec as room
+from qneurons.study.errors import StudyError
 from qneurons.study.spec import load_study, select, study_names
 
 GRID = """

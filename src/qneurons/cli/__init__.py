@@ -9,7 +9,7 @@ except ModuleNotFoundError as missing:
         "installed: pip install 'qneurons[study]'"
     ) from None
 
-from qneurons.study import StudyError
+from qneurons.study.errors import StudyError
 
 try:
     from qneurons.cli import bench, info, quickstart, report, study

@@ -9,7 +9,7 @@ import typer
 from qneurons.cli.terminal import Debug, console, one_line_errors
 from qneurons.cli.training import train_here
 from qneurons.study.spec import load_study
-from qneurons.study.store import Store
+from qneurons.study.store.store import Store
 
 NEXT = """\
 What to try next:
@@ -34,7 +34,7 @@ def quickstart(
     """
     with one_line_errors(debug):
         # At once, and not after the training, if they are not installed.
-        from qneurons.report import page, rendering, statistics, tables
+        from qneurons.report import comparisons, page, rendering, tables
 
         study = load_study("quickstart")
         store = out / "store"
@@ -42,7 +42,7 @@ def quickstart(
         screen.print(f"{study.title}: {len(study.runs)} runs of {study.epochs} epochs")
         train_here(study, store, device=device)
         frame = page.rows_of(study, Store.open(store, readonly=True).frame())
-        screen.print(rendering.to_rich(tables.accuracy_table(statistics.finals(frame))))
+        screen.print(rendering.to_rich(tables.accuracy_table(comparisons.finals(frame))))
         page.write_report(frame, out / "report", study=study)
         screen.print(f"The page with figures and verdicts: {out / 'report' / 'report.html'}")
         export = shlex.join(["qneurons", "study", "export", str(store), str(out / "rows.csv")])

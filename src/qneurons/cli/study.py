@@ -13,14 +13,13 @@ from rich.table import Table
 
 from qneurons.cli.terminal import Debug, console, one_line_errors
 from qneurons.cli.training import Place, train_here
-from qneurons.study import StudyError
-from qneurons.study.data import unknown
-from qneurons.study.durable import explained, replace
-from qneurons.study.merging import merge
+from qneurons.study.errors import StudyError, unknown
+from qneurons.study.files import explained, replace
+from qneurons.study.packs.pack import PRECISIONS
 from qneurons.study.runs import Run
 from qneurons.study.spec import load_study, select, study_names
-from qneurons.study.store import Store
-from qneurons.study.training import PRECISIONS
+from qneurons.study.store.merging import merge
+from qneurons.study.store.store import Store
 
 app = typer.Typer(
     help="The paper's experiment and your own: grids of trainings that can be stopped at any time.",

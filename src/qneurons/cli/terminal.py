@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from qneurons.study import StudyError
+from qneurons.study.errors import StudyError
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
 

@@ -14,14 +14,14 @@ import typer
 from qneurons.cli.display import display
 from qneurons.cli.stopping import stop_requests
 from qneurons.cli.terminal import console
-from qneurons.study import StudyError
-from qneurons.study.data import unknown
-from qneurons.study.executor import Executor, Halt, LocalExecutor, Outcome
-from qneurons.study.progress import Notice
-from qneurons.study.runner import run_study
+from qneurons.study.errors import StudyError, unknown
+from qneurons.study.execution.executor import Executor, Halt, Outcome
+from qneurons.study.execution.local_executor import LocalExecutor
+from qneurons.study.execution.progress import Notice
+from qneurons.study.execution.session import run_study
+from qneurons.study.packs.pack import PRECISIONS
 from qneurons.study.runs import Study
-from qneurons.study.store import Store
-from qneurons.study.training import PRECISIONS
+from qneurons.study.store.store import Store
 
 EXECUTORS = ("local", "ray")
 EXIT_CODES = {Outcome.FINISHED: 0, Outcome.TIME_LIMIT: 3, Outcome.INTERRUPTED: 130}
@@ -50,7 +50,7 @@ class Place:
         if self.executor == "local":
             yield
             return
-        from qneurons.study.ray_cluster import connected
+        from qneurons.study.execution.ray_cluster import connected
 
         with (
             # Ray prints pages from its logs when a node is lost: a line from the runner will do.
@@ -67,7 +67,7 @@ class Place:
         if self.executor == "local":
             where = chosen_device(device)
             return LocalExecutor(where), where
-        from qneurons.study.ray_executor import ray_executor
+        from qneurons.study.execution.ray_executor import ray_executor
 
         executor = ray_executor(
             self.address or "auto",

@@ -12,17 +12,17 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from qneurons import differences
+from qneurons import closed_forms
 from qneurons.activations import Activation
 from qneurons.kernels import plain
 
-_BACKENDS = {"cuda": "triton", "cpu": "native"}
+_BACKENDS = {"cuda": "cuda", "cpu": "cpu"}
 
 
 def kernel_name(activation: Activation) -> str | None:
     """The name of a row's difference, under which a backend has its own form of it."""
     name = getattr(activation.difference, "__name__", None)
-    return name if name and getattr(differences, name, None) is activation.difference else None
+    return name if name and getattr(closed_forms, name, None) is activation.difference else None
 
 
 def device_type(x: Tensor) -> str:

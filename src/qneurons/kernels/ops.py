@@ -1,7 +1,7 @@
 """The q-activation drawn from seeds as raw ops, which compile, vmap and fake tensors know.
 
 ``qneurons::sample`` and ``qneurons::sample_backward`` are pure functions of their arguments. They
-have no gradient of their own: :mod:`qneurons.differentiation` gives them one.
+have no gradient of their own: :mod:`qneurons.kernels.autograd` gives them one.
 ``qneurons::draw_seed`` is one kernel, where Inductor takes two for ``randint``.
 """
 

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from qneurons import differences
+from qneurons import closed_forms
 from qneurons.noise import seeded_delta
-from qneurons.reference import compute_dtype
+from qneurons.precision import compute_dtype
 
 
 def forward(
@@ -26,7 +26,7 @@ def forward(
     It is written to ``out``, where given, which has the shape, dtype and strides of x.
     """
     wide, delta = _widened(x, seed, lam, phi, inner)
-    value, _ = getattr(differences, name)(wide, delta, False, *parameters)
+    value, _ = getattr(closed_forms, name)(wide, delta, False, *parameters)
     return (torch.empty_like(x) if out is None else out).copy_(value)
 
 
@@ -44,7 +44,7 @@ def backward(
 ) -> Tensor:
     """The gradient with respect to x, from that with respect to g: grad · dg/dx."""
     wide, delta = _widened(x, seed, lam, phi, inner)
-    _, slope = getattr(differences, name)(wide, delta, True, *parameters)
+    _, slope = getattr(closed_forms, name)(wide, delta, True, *parameters)
     return (torch.empty_like(x) if out is None else out).copy_(grad * slope)
 
 

@@ -1,1 +1,1 @@
-"""What a store of a study says: numbers, verdicts, figures, and a page."""
+"""The report: numbers, claims, tables, figures and a page from the rows of a store."""

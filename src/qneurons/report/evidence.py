@@ -9,18 +9,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from qneurons.report.inference import Estimate, estimate, paired_test
-from qneurons.report.statistics import (
-    MIN_PAIRS,
-    Cell,
-    Contrast,
-    Final,
-    Metric,
-    contrasts,
-    finals,
-)
-from qneurons.report.verdicts import Number
-from qneurons.study.data import NUM_CLASSES
+from qneurons.report.comparisons import MIN_PAIRS, Cell, Contrast, Final, Metric, contrasts, finals
+from qneurons.report.inference import estimate, paired_test
+from qneurons.report.numbers import Number, number
+from qneurons.study.data.datasets import NUM_CLASSES
 
 MARGIN = 0.05  # a gain below this share of base's error (of base's loss) is not worth having
 LEAST_ERROR = 1e-4  # a share of an error below one image in ten thousand means nothing
@@ -155,9 +147,3 @@ def pool(samples: Iterable[Mapping[int, float | NDArray[np.float64]]]) -> Pool:
     ]
     values = np.array([np.array([s[seed] for s in kept]).mean(axis=0) for seed in seeds])
     return Pool(values, f"{' and '.join(lost)} left out for missing runs" if lost else "")
-
-
-def number(label: str, mean: Estimate, p: float = math.nan, *, unit: str = "") -> Number:
-    """An estimate as a number of a verdict; shares become percentages."""
-    factor = 100 if unit else 1
-    return Number(label, factor * mean.mean, factor * mean.low, factor * mean.high, p, unit)

@@ -14,16 +14,26 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from qneurons.provenance import versions
-from qneurons.report import claims, figures, statistics, tables
-from qneurons.report.artwork import ON_DARK, css_name, figure_files, to_svg, write_file
-from qneurons.report.decomposition import decompose
-from qneurons.report.densities import is_drawable
+from qneurons.report import comparisons, tables
+from qneurons.report.claims import paper
+from qneurons.report.claims.noise_or_limit import decompose
+from qneurons.report.claims.verdicts import (
+    ANSWERS,
+    FAILS,
+    HOLDS,
+    LEAST_EPOCHS,
+    Verdict,
+    paper_cells,
+)
+from qneurons.report.comparisons import Cell
 from qneurons.report.evidence import Evidence
+from qneurons.report.figures.artwork import ON_DARK, css_name, figure_files, to_svg, write_file
+from qneurons.report.figures.curves import Curve, draw_curves, setting_styles
+from qneurons.report.figures.densities import is_drawable
+from qneurons.report.figures.neurons import paper_figures
 from qneurons.report.rendering import Table, number_text, to_markdown
-from qneurons.report.statistics import Cell
-from qneurons.report.verdicts import ANSWERS, FAILS, HOLDS, LEAST_EPOCHS, Verdict, paper_cells
-from qneurons.study import StudyError
-from qneurons.study.table import PROVENANCE
+from qneurons.study.errors import StudyError
+from qneurons.study.store.tables import PROVENANCE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -119,7 +129,7 @@ def summary(runs: Mapping[Cell, Counter[str]], epoch: str) -> list[tuple[str, in
 def make_sections(
     frame: pl.DataFrame, evidence: Evidence, runs: Mapping[Cell, Counter[str]]
 ) -> list[Section]:
-    *verdicts, question = claims.judge(evidence)
+    *verdicts, question = paper.judge(evidence)
     curves = draw_learning_curves(frame)
     finals = list(evidence.finals.values())
     known = set(paper_cells())
@@ -199,15 +209,15 @@ def _filled(*found: Table) -> list[Table]:
 
 def draw_learning_curves(frame: pl.DataFrame) -> list[Drawing]:
     """One figure for every network and dataset."""
-    settings = sorted(frame["setting"].unique(), key=statistics.setting_order)
-    styles = figures.setting_styles(settings)
-    by_network: dict[tuple[str, str, str], list[figures.Curve]] = {}
+    settings = sorted(frame["setting"].unique(), key=comparisons.setting_order)
+    styles = setting_styles(settings)
+    by_network: dict[tuple[str, str, str], list[Curve]] = {}
     for metric in ("test_accuracy", "train_loss"):
-        means = statistics.curves(frame, metric=metric).fill_null(math.nan)
+        means = comparisons.curves(frame, metric=metric).fill_null(math.nan)
         for key, group in groupby(means.iter_rows(named=True), itemgetter(*KEYS)):
             network, dataset, protocol, activation, dropout, setting = key
             points = [itemgetter("epoch", "mean", "low", "high")(row) for row in group]
-            curve = figures.Curve(activation, dropout, setting, metric, *zip(*points, strict=True))
+            curve = Curve(activation, dropout, setting, metric, *zip(*points, strict=True))
             by_network.setdefault((network, dataset, protocol), []).append(curve)
     drawn = []
     for (network, dataset, protocol), curves in by_network.items():
@@ -219,7 +229,7 @@ def draw_learning_curves(frame: pl.DataFrame) -> list[Drawing]:
                 f"learning curves of {what}",
                 f"{what}: test accuracy (ascending) and training loss (descending), by activation "
                 "and setting.",
-                figures.draw_curves(curves, styles),
+                draw_curves(curves, styles),
             )
         )
     return drawn
@@ -236,7 +246,7 @@ def draw_neurons(frame: pl.DataFrame) -> list[Drawing]:
             "the limit f'(x)x are drawn over it.",
         ),
     }
-    drawn = figures.paper_figures(names)
+    drawn = paper_figures(names)
     return [Drawing(name, *words[name], figure) for name, figure in drawn.items()]
 
 

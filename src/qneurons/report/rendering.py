@@ -4,9 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from qneurons.report.comparisons import Metric
 from qneurons.report.inference import Estimate
-from qneurons.report.statistics import Metric
-from qneurons.report.verdicts import Number
+from qneurons.report.numbers import Number
 
 if TYPE_CHECKING:
     import rich.table

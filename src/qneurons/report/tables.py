@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from qneurons.report.decomposition import Decomposition
-from qneurons.report.inference import Estimate
-from qneurons.report.rendering import NONE, Table, difference_texts, estimate_text, p_text
-from qneurons.report.statistics import (
+from qneurons.report.claims.noise_or_limit import Decomposition
+from qneurons.report.comparisons import (
     METRICS,
     STATES,
     Cell,
@@ -18,7 +16,9 @@ from qneurons.report.statistics import (
     run_states,
     setting_order,
 )
-from qneurons.study.table import CELL
+from qneurons.report.inference import Estimate
+from qneurons.report.rendering import NONE, Table, difference_texts, estimate_text, p_text
+from qneurons.study.store.tables import CELL
 
 if TYPE_CHECKING:
     from qneurons.study.runs import Run

@@ -1,5 +1,5 @@
-"""The paper's experiment as one program: spec, data, networks, packs of runs, store, runner."""
+"""The paper's experiment as one program: what is trained, on which data, how, and what is kept."""
 
+from qneurons.study.errors import StudyError
 
-class StudyError(Exception):
-    """What a user can mend: the message says what was received, what is allowed, and the remedy."""
+__all__ = ["StudyError"]

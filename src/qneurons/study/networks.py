@@ -10,8 +10,11 @@ from torch import Tensor, nn
 from qneurons import QActivation
 from qneurons.activations import Activation as Row
 from qneurons.functional import q_limit
-from qneurons.study.data import NUM_CLASSES
-from qneurons.study.layers import EPS, KERNEL, MOMENTUM, POOL
+from qneurons.study.data.datasets import NUM_CLASSES
+
+KERNEL = 3
+POOL = 2
+MOMENTUM, EPS = 0.01, 1e-3  # of batch normalisation; Keras calls this momentum 0.99
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 
 from qneurons.schedules import Constant, Schedule, parse_schedule
-from qneurons.study import StudyError
+from qneurons.study.errors import StudyError
 
 # Batch size and learning rate of the paper's networks.
 PAPER_PROTOCOL = {"mnist-mlp": (64, 0.05), "mnist-cnn": (64, 0.05), "cifar-cnn": (32, 0.01)}

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from qneurons.activations import resolve
-from qneurons.study import StudyError
-from qneurons.study.data import DATASETS, unknown
+from qneurons.study.data.datasets import DATASETS
+from qneurons.study.errors import StudyError, unknown
 from qneurons.study.networks import NETWORKS, BatchNorm
 from qneurons.study.runs import LARGEST, Run, Study, parse_setting
 

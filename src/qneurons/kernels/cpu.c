@@ -1,0 +1,448 @@
+/* q-activations on the CPU: noise, value and slope in one pass, from pointers and sizes alone.
+ *
+ * The work is cut as the noise is (noise.py): a block of 4096 elements of a group is 512 Philox
+ * calls of 8 slots, and slot s of call c belongs to element 512 s + c. The two slots that a word of
+ * each call serves are a piece. Every loop runs over a piece, without a branch, a call or a
+ * remainder, and is vectorised by the compiler. The form of a row is chosen for a piece as a whole.
+ * So the bits of an element may depend on its piece, but neither on threads nor on other groups.
+ *
+ * Words, deltas and the row are loops apart: in one, the chain of dependent instructions would be
+ * longer than what a processor keeps in flight, and it took longer.
+ */
+
+#if defined(BUILD) && __has_include(<Python.h>)
+#define Py_LIMITED_API 0x030b0000
+#include <Python.h> /* before any other, as it asks */
+#endif
+#include <float.h>
+#include <math.h>
+#include <stdatomic.h>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#include "cpu_math.h"
+#include "cpu_rows.h"
+
+#define CALLS 512
+#define PIECE (2 * CALLS)
+#define BLOCK (8 * CALLS)
+#define TINY_DELTA 0x1p-40f
+#define LARGEST_NORMAL 5.65f /* of the noise: sqrt(46 log(2)) = 5.647 */
+
+/* --- noise ---------------------------------------------------------------------------------- */
+
+/* Lanes of 64 bits, of which Philox needs the low halves. The compiler would multiply all 64. */
+#if defined(__AVX512F__)
+typedef uint64_t Lanes __attribute__((vector_size(64)));
+static inline Lanes multiply(Lanes a, Lanes b) {
+    return (Lanes)_mm512_mul_epu32((__m512i)a, (__m512i)b);
+}
+#elif defined(__AVX2__)
+typedef uint64_t Lanes __attribute__((vector_size(32)));
+static inline Lanes multiply(Lanes a, Lanes b) {
+    return (Lanes)_mm256_mul_epu32((__m256i)a, (__m256i)b);
+}
+#elif defined(__SSE2__)
+typedef uint64_t Lanes __attribute__((vector_size(16)));
+static inline Lanes multiply(Lanes a, Lanes b) {
+    return (Lanes)_mm_mul_epu32((__m128i)a, (__m128i)b);
+}
+#else
+typedef uint64_t Lanes __attribute__((vector_size(16)));
+static inline Lanes multiply(Lanes a, Lanes b) { return (a & 0xffffffff) * (b & 0xffffffff); }
+#endif
+
+enum { NUM_LANES = sizeof(Lanes) / 8 };
+
+/* Philox4x32-7 of the calls that ``counter`` holds, one a lane. */
+static inline void philox(Lanes counter, uint64_t high, uint64_t seed, Lanes words[4]) {
+    const Lanes zero = {0}, m0 = zero + 0xD2511F53, m1 = zero + 0xCD9E8D57;
+    Lanes c0 = counter, c1 = zero + high, c2 = zero, c3 = zero;
+    uint32_t k0 = seed, k1 = seed >> 32;
+    for (int number = 0; number < 7; number++, k0 += 0x9E3779B9, k1 += 0xBB67AE85) {
+        Lanes p0 = multiply(m0, c0), p1 = multiply(m1, c2);
+        c0 = p1 >> 32 ^ c1 ^ (uint64_t)k0;
+        c2 = p0 >> 32 ^ c3 ^ (uint64_t)k1;
+        c1 = p1;
+        c3 = p0;
+    }
+    words[0] = c0, words[1] = c1, words[2] = c2, words[3] = c3;
+}
+
+static void draw_words(uint64_t seed, uint64_t block, uint32_t words[restrict 4][CALLS]) {
+    uint64_t first = block * CALLS;
+    Lanes counter;
+    for (int lane = 0; lane < NUM_LANES; lane++) counter[lane] = first + 2 * lane;
+    for (int call = 0; call < CALLS; call += 2 * NUM_LANES) {
+        Lanes even[4], odd[4];
+        philox(counter, first >> 32, seed, even);
+        philox(counter + 1, first >> 32, seed, odd);
+        for (int i = 0; i < 4; i++) {
+            Lanes both = (even[i] & 0xffffffff) | odd[i] << 32;
+            memcpy(&words[i][call], &both, sizeof both);
+        }
+        counter += 2 * NUM_LANES;
+    }
+}
+
+/* The law of delta: with y = v - 1/4 and 0 <= v <= 1/2, lam sin(pi v) is v times an even and an odd
+   polynomial in y, and lam sin(pi (1/2 - v)) is 1/2 - v times their difference. */
+typedef struct {
+    float even0, even1, even2, even3, odd0, odd1, odd2, floor;
+} Noise;
+
+static Noise noise_of(float lam, float floor) {
+    lam = at_most(lam, 0x1p125f); /* so that no coefficient is infinite */
+    return (Noise){lam * 2.828427077f,    lam * -4.245942629f, lam * 2.009652922f,
+                   lam * -4.485590429e-1f, lam * -2.427938593f, lam * 2.366819662f,
+                   lam * -8.124152928e-1f, floor};
+}
+
+/* Box and Muller: one word makes two normal numbers. The angle is folded into a quarter of the
+   circle before it is multiplied by pi, and the signs are set by what it was: no rounding changes
+   the sign of a number, which decides the side of delta. */
+static void draw_deltas(const uint32_t words[restrict CALLS], Noise noise,
+                        float deltas[restrict PIECE]) {
+    for (int call = 0; call < CALLS; call++) {
+        uint32_t word = words[call], rotated = word >> 19 | word << 13;
+        float u = 2 - float_of(0x3f800000 | (rotated & 0x7fffff));
+        float angle = float_of(0x40000000 | (word & 0x7fffff)) - 3; /* over pi */
+        float radius = __builtin_sqrtf(minus_twice_log(u));
+        float from_axis = 0.5f - magnitude(angle);
+        float v = magnitude(from_axis), y = v - 0.25f, y2 = y * y;
+        float even = noise.even0 + y2 * (noise.even1 + y2 * (noise.even2 + y2 * noise.even3));
+        float odd = y * (noise.odd0 + y2 * (noise.odd1 + y2 * noise.odd2));
+        float cos = v * (even + odd), sin = (0.5f - v) * (even - odd);
+        deltas[call] = with_sign(radius * cos + noise.floor, from_axis);
+        deltas[call + CALLS] = with_sign(radius * sin + noise.floor, angle);
+    }
+}
+
+/* --- rows ----------------------------------------------------------------------------------- */
+
+typedef void Forward(const float *restrict x, const float *restrict delta, float *restrict out,
+                     float first, float second);
+typedef void Backward(const float *restrict x, const float *restrict delta,
+                      const float *restrict grad, float *restrict out, float first, float second);
+
+/* Each row, its form where delta > -1, and up to which |delta x| that one is right. */
+#define ANY FLT_MAX
+#define ROWS(DO)                                                                                  \
+    DO(identity, q_identity, ANY) DO(relu, q_relu, ANY) DO(leaky_relu, q_leaky_relu, ANY)         \
+    DO(hardtanh, small_hardtanh, ANY) DO(relu6, small_relu6, ANY)                                 \
+    DO(hardswish, small_hardswish, ANY)                                                           \
+    DO(elu, small_elu, 3) DO(unit_elu, small_unit_elu, 3) DO(selu, small_selu, 3)                 \
+    DO(celu, small_celu, 3) DO(sigmoid, small_sigmoid, 3) DO(tanh, small_tanh, 1.5f)              \
+    DO(softplus, q_softplus, ANY) DO(silu, small_silu, 3) DO(gelu, small_gelu, 0.5f)              \
+    DO(gelu_tanh, q_gelu_tanh, ANY) DO(mish, q_mish, ANY) DO(softsign, q_softsign, ANY)           \
+    DO(sin, q_sin, ANY) DO(delta, q_delta, ANY)
+
+#define LOOPS(name, form, steps)                                                                  \
+    static void forward_##name(const float *restrict x, const float *restrict delta,              \
+                               float *restrict out, float first, float second) {                  \
+        for (int i = 0; i < PIECE; i++)                                                           \
+            out[i] = form(x[i], delta[i], first, second, steps).value;                            \
+    }                                                                                             \
+    static void backward_##name(const float *restrict x, const float *restrict delta,             \
+                                const float *restrict grad, float *restrict out, float first,     \
+                                float second) {                                                   \
+        for (int i = 0; i < PIECE; i++)                                                           \
+            out[i] = grad[i] * form(x[i], delta[i], first, second, steps).slope;                  \
+    }
+#define DEFINE(name, form, limit)                                                                 \
+    LOOPS(name, q_##name, CROSSING) LOOPS(small_##name, form, SMALL)                              \
+    LOOPS(tiny_##name, form, TINY) LOOPS(still_##name, form, STILL)
+ROWS(DEFINE)
+
+#define ENTRY(name, form, limit)                                                                  \
+    {"q_" #name,                                                                                  \
+     limit,                                                                                       \
+     {forward_still_##name, forward_tiny_##name, forward_small_##name, forward_##name},           \
+     {backward_still_##name, backward_tiny_##name, backward_small_##name, backward_##name}},
+static const struct {
+    const char *name;
+    float small;
+    Forward *forward[NUM_STEPS];
+    Backward *backward[NUM_STEPS];
+} TABLE[] = {ROWS(ENTRY)};
+
+#define NUMBER(name, form, limit) ROW_##name,
+enum { ROWS(NUMBER) NUM_ROWS };
+
+/* --- dtypes --------------------------------------------------------------------------------- */
+
+enum { FLOAT32, FLOAT16, BFLOAT16 };
+
+static inline float from_half(uint16_t half) {
+    float size = float_of((uint32_t)(half & 0x7fff) << 13) * 0x1p112f;
+    uint32_t bits = bits_of(size) | (size >= 65536 ? 0x7f800000 : 0);
+    return float_of(bits | (uint32_t)(half & 0x8000) << 16);
+}
+
+static inline uint16_t to_half(float x) {
+    uint32_t sign = bits_of(x) >> 16 & 0x8000, bits = bits_of(x) & 0x7fffffff;
+    uint32_t normal = (bits + 0xfff + (bits >> 13 & 1) - (112u << 23)) >> 13;
+    uint32_t subnormal = bits_of(float_of(bits) + 0.5f) - bits_of(0.5f);
+    uint32_t half = bits < 113u << 23 ? subnormal : normal;
+    half = bits >= 143u << 23 ? 0x7c00 : half;
+    half = bits > 0x7f800000 ? 0x7e00 : half;
+    return half | sign;
+}
+
+static inline uint16_t to_bfloat(float x) {
+    uint32_t bits = bits_of(x), rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    return (bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded;
+}
+
+static void widen(int dtype, const void *from, int64_t offset, int64_t num, float *restrict to) {
+    const uint16_t *restrict half = (const uint16_t *)from + offset;
+    if (dtype == FLOAT32) memcpy(to, (const float *)from + offset, num * sizeof *to);
+    if (dtype == FLOAT16) for (int64_t i = 0; i < num; i++) to[i] = from_half(half[i]);
+    if (dtype == BFLOAT16)
+        for (int64_t i = 0; i < num; i++) to[i] = float_of((uint32_t)half[i] << 16);
+}
+
+static void narrow(int dtype, const float *restrict from, int64_t num, void *to, int64_t offset) {
+    uint16_t *restrict half = (uint16_t *)to + offset;
+    if (dtype == FLOAT32) memcpy((float *)to + offset, from, num * sizeof *from);
+    if (dtype == FLOAT16) for (int64_t i = 0; i < num; i++) half[i] = to_half(from[i]);
+    if (dtype == BFLOAT16) for (int64_t i = 0; i < num; i++) half[i] = to_bfloat(from[i]);
+}
+
+/* --- the pass ------------------------------------------------------------------------------- */
+
+typedef struct {
+    int row, dtype;
+    const void *grad, *x; /* grad is NULL in the forward pass */
+    void *out;
+    const int64_t *seed;
+    const float *lam, *phi;
+    int64_t groups, inner, per_group;
+    float first, second;
+    float small;     /* up to which |delta x| the forms for small steps serve */
+    float low, high; /* the kinks of a row that is linear between them, else NaN */
+    int64_t blocks_per_group, num_blocks, share;
+    _Atomic int64_t next;
+} Job;
+
+typedef struct {
+    uint32_t words[4][CALLS];
+    float deltas[PIECE], x[PIECE], grad[PIECE], out[PIECE];
+} __attribute__((aligned(64))) Room;
+
+/* Where the position of a group lies, and how many after it follow in memory. */
+typedef struct {
+    int64_t offset, length;
+} Run;
+
+static inline Run run_at(const Job *job, int64_t group, int64_t position, int64_t num) {
+    if (job->groups == 1) return (Run){position, num};
+    int64_t row = position / job->inner, column = position % job->inner;
+    int64_t length = job->inner - column;
+    return (Run){(row * job->groups + group) * job->inner + column, length < num ? length : num};
+}
+
+static const float *load(const Job *job, const void *from, int64_t group, int64_t position,
+                         int64_t num, float *restrict buffer) {
+    Run run = run_at(job, group, position, num);
+    if (job->dtype == FLOAT32 && run.length == PIECE) return (const float *)from + run.offset;
+    for (int64_t done = 0; done < num; done += run.length) {
+        run = run_at(job, group, position + done, num - done);
+        widen(job->dtype, from, run.offset, run.length, buffer + done);
+    }
+    memset(buffer + num, 0, (PIECE - num) * sizeof *buffer); /* the choice of form looks at it */
+    return buffer;
+}
+
+/* The largest |x|, by its bits, which order as integers do; of NaN the largest. */
+static float largest(const float *restrict x) {
+    uint32_t found = 0;
+    for (int i = 0; i < PIECE; i++) {
+        uint32_t bits = bits_of(magnitude(x[i]));
+        found = bits > found ? bits : found;
+    }
+    return float_of(found);
+}
+
+/* Whether a step of up to reach |x| can take an x to a kink other than 0; also where x is NaN. */
+static int is_near_kink(const float *restrict x, float low, float high, float reach) {
+    float nearest = at_most(low == 0 ? ANY : magnitude(low), high == 0 ? ANY : magnitude(high));
+    float out_of_reach = 0.999999f * nearest / (1 + reach);
+    for (int i = 0; i < PIECE; i += 128) {
+        uint32_t large = 0, found = 0;
+        for (int j = i; j < i + 128; j++) large |= !(magnitude(x[j]) < out_of_reach);
+        if (!large) continue; /* as a rule with relu6 */
+        for (int j = i; j < i + 128; j++) {
+            float step = reach * magnitude(x[j]);
+            found |= !((magnitude(x[j] - low) >= step) & (magnitude(x[j] - high) >= step));
+        }
+        if (found) return 1;
+    }
+    return 0;
+}
+
+/* What the steps of a piece are, given that no |delta| is above reach. */
+static int choose_steps(const Job *job, const float *x, float reach) {
+    if (job->row == ROW_identity) return STILL;
+    if (reach >= 1) return CROSSING;
+    if (job->low == 0 && job->high == 0) return STILL;
+    if (job->low < job->high) return is_near_kink(x, job->low, job->high, reach) ? SMALL : STILL;
+    if (job->small == ANY) return SMALL;
+    float step = reach * largest(x);
+    if (!(step <= job->small)) return CROSSING;
+    if (job->row == ROW_gelu) return step * step <= 1.8f * reach ? TINY : CROSSING;
+    return step <= job->small / 6 ? TINY : SMALL;
+}
+
+/* Whether gelu's form for SMALL steps serves: worth a look at the steps themselves, for the other
+   form takes half as long again, and reach bounds both factors of a step by their largest. */
+static int are_small_for_gelu(const float *restrict x, const float *restrict delta) {
+    uint32_t step = 0, turn = 0;
+    for (int i = 0; i < PIECE; i++) {
+        float h = delta[i] * x[i], m = x[i] + 0.5f * h;
+        uint32_t of_step = bits_of(magnitude(h)), of_turn = bits_of(magnitude(m * h));
+        step = of_step > step ? of_step : step;
+        turn = of_turn > turn ? of_turn : turn;
+    }
+    return float_of(step) <= GELU_STEP && float_of(turn) <= GELU_TURN;
+}
+
+static void apply(const Job *job, int64_t group, int64_t position, int64_t num, const float *x,
+                  int steps, Room *room) {
+    Run run = run_at(job, group, position, num);
+    int direct = job->dtype == FLOAT32 && run.length == PIECE;
+    float *out = direct ? (float *)job->out + run.offset : room->out;
+    if (job->grad == NULL) {
+        TABLE[job->row].forward[steps](x, room->deltas, out, job->first, job->second);
+    } else {
+        const float *grad = load(job, job->grad, group, position, num, room->grad);
+        TABLE[job->row].backward[steps](x, room->deltas, grad, out, job->first, job->second);
+    }
+    if (direct) return;
+    for (int64_t done = 0; done < num; done += run.length) {
+        run = run_at(job, group, position + done, num - done);
+        narrow(job->dtype, out + done, run.length, job->out, run.offset);
+    }
+}
+
+static void apply_to_block(const Job *job, int64_t index, Room *room) {
+    int64_t group = index / job->blocks_per_group, block = index % job->blocks_per_group;
+    float lam = job->lam[group], floor = at_least(*job->phi, TINY_DELTA);
+    float reach = (LARGEST_NORMAL * lam + floor) * 1.000001f; /* for the roundings on either side */
+    Noise noise = noise_of(lam, floor);
+    int64_t left = job->per_group - block * BLOCK, position = block * BLOCK;
+    int has_words = 0;
+    for (int word = 0; word < 4 && left > 0; word++, left -= PIECE, position += PIECE) {
+        int64_t num = left < PIECE ? left : PIECE;
+        const float *x = load(job, job->x, group, position, num, room->x);
+        int steps = choose_steps(job, x, reach);
+        if (steps != STILL) {
+            if (!has_words) draw_words(job->seed[group], block, room->words);
+            has_words = 1;
+            draw_deltas(room->words[word], noise, room->deltas);
+        }
+        if (job->row == ROW_gelu && steps == CROSSING && reach < 1)
+            steps = are_small_for_gelu(x, room->deltas) ? SMALL : CROSSING;
+        apply(job, group, position, num, x, steps, room);
+    }
+}
+
+static void work(void *argument) {
+    Job *job = argument;
+    Room room;
+    for (;;) {
+        int64_t first = atomic_fetch_add(&job->next, job->share), last = first + job->share;
+        if (first >= job->num_blocks) return;
+        for (int64_t i = first; i < last && i < job->num_blocks; i++) apply_to_block(job, i, &room);
+    }
+}
+
+/* Memory that the allocator maps afresh each time costs more than the arithmetic, for it is zeroed
+   page by page as it is first written. Huge pages, where the system grants them, spare most. */
+static void expect_writes(void *out, int64_t num_bytes) {
+#if defined(MADV_HUGEPAGE)
+    const int64_t mapped_afresh = 1 << 25, page = 4096; /* 32 MiB: glibc reuses what is smaller */
+    uintptr_t first = ((uintptr_t)out + page - 1) & -page;
+    uintptr_t last = ((uintptr_t)out + num_bytes) & -page;
+    if (num_bytes >= mapped_afresh) madvise((void *)first, last - first, MADV_HUGEPAGE);
+#endif
+}
+
+/* --- what cpu.py calls ---------------------------------------------------------------------- */
+
+/* Runs a function in a team of threads: GOMP_parallel. */
+typedef void Team(void (*function)(void *), void *argument, unsigned num_threads, unsigned flags);
+
+void qneurons_apply(int row, int dtype, const void *grad, const void *x, void *out,
+                    const int64_t *seed, const float *lam, const float *phi, int64_t num,
+                    int64_t groups, int64_t inner, float first, float second, Team *team,
+                    int num_threads) {
+    if (row == ROW_elu && first == 1) row = ROW_unit_elu; /* without a jump of the slope */
+    int64_t per_group = num / groups, blocks_per_group = (per_group + BLOCK - 1) / BLOCK;
+    Job job = {.row = row, .dtype = dtype, .grad = grad, .x = x, .out = out,
+               .seed = seed, .lam = lam, .phi = phi,
+               .groups = groups, .inner = inner, .per_group = per_group,
+               .first = first, .second = second,
+               .small = TABLE[row].small, .low = NAN, .high = NAN,
+               .blocks_per_group = blocks_per_group, .num_blocks = groups * blocks_per_group};
+    if (row == ROW_celu) job.small = at_most(job.small * first, FLT_MAX / 2);
+    if (row == ROW_relu || row == ROW_leaky_relu) job.low = job.high = 0;
+    if (row == ROW_hardtanh) job.low = first, job.high = second;
+    if (row == ROW_relu6) job.low = 0, job.high = 6;
+    expect_writes(out, num * (dtype == FLOAT32 ? 4 : 2));
+    job.share = 1 + (job.num_blocks - 1) / (4 * num_threads);
+    if (num_threads > 1) team(work, &job, num_threads, 0);
+    else work(&job);
+}
+
+const char *qneurons_row(int row) { return row < NUM_ROWS ? TABLE[row].name : NULL; }
+
+/* Of the arguments: a library that was built before they changed is not called. */
+int qneurons_version(void) { return 1; }
+
+/* The best build that this processor runs: 2 for AVX-512, 1 for AVX2, 0 for this one. */
+int qneurons_best_build(void) {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq"))
+        return 2;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return 1;
+#endif
+    return 0;
+}
+
+#if defined(Py_LIMITED_API)
+
+/* qneurons_apply as a function of Python, with addresses as integers: cheaper than by ctypes. A
+   build without Python's headers has only that. */
+static PyObject *apply_from_python(PyObject *self, PyObject *const *given, Py_ssize_t num_given) {
+    (void)self;
+    if (num_given != 15) return PyErr_Format(PyExc_TypeError, "apply takes 15 arguments");
+    int64_t integers[15];
+    for (int i = 0; i < 15; i++)
+        integers[i] = i == 11 || i == 12 ? 0 : PyLong_AsLongLong(given[i]);
+    float first = PyFloat_AsDouble(given[11]), second = PyFloat_AsDouble(given[12]);
+    if (PyErr_Occurred()) return NULL;
+#define AT(i) ((void *)(intptr_t)integers[i])
+    PyThreadState *state = PyEval_SaveThread();
+    qneurons_apply(integers[0], integers[1], AT(2), AT(3), AT(4), AT(5), AT(6), AT(7), integers[8],
+                   integers[9], integers[10], first, second, (Team *)AT(13), integers[14]);
+    PyEval_RestoreThread(state);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"apply", (PyCFunction)(void (*)(void))apply_from_python, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, .m_name = "native", .m_methods = functions};
+
+#define JOINED(a, b) a##b
+#define INIT(build) JOINED(PyInit__native_, build)
+PyMODINIT_FUNC INIT(BUILD)(void) { return PyModule_Create(&module); }
+
+#endif

@@ -1,0 +1,191 @@
+"""The fused CPU kernel, cpu.c, called by addresses alone: one build serves every torch."""
+
+import ctypes
+import os
+from collections.abc import Sequence
+from functools import partial
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_BUILDS = ("portable", "avx2", "avx512")  # as qneurons_best_build counts them
+_DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
+# Elements: torch's own loops share from 2^15 on, but of ours one costs several times as much.
+_LARGEST_ALONE = 2**13
+_VERSION = 1  # of the arguments
+
+_pointer, _size, _float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
+_ARGUMENTS: list[Any] = [
+    *(ctypes.c_int, ctypes.c_int),  # row, dtype
+    *(_pointer, _pointer, _pointer, _pointer, _pointer, _pointer),  # grad, x, out, seed, lam, phi
+    *(_size, _size, _size),  # num, groups, inner
+    *(_float, _float),  # the row's parameters
+    *(_pointer, ctypes.c_int),  # team, num_threads
+]
+
+
+def why_unavailable() -> str:
+    """Why there is no kernel, or nothing where there is one."""
+    return _why_unavailable
+
+
+def details() -> str:
+    return f"built for {_instruction_set}, {'many threads' if _team else 'one thread'}"
+
+
+def supports(dtype: torch.dtype, name: str) -> bool:
+    return dtype in _DTYPES and name in _rows
+
+
+def normals(seed: Tensor, num: int) -> Tensor:
+    """The noise alone, as :func:`qneurons.noise.normals`."""
+    as_kernel: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
+    x = torch.empty(seed.numel(), num, **as_kernel)
+    lam, phi = torch.ones(seed.numel(), **as_kernel), torch.zeros(1, **as_kernel)
+    return forward(x, seed.flatten(), lam, phi, max(num, 1), "q_delta", ())
+
+
+def backward(
+    grad: Tensor | None,
+    x: Tensor,
+    seed: Tensor,
+    lam: Tensor,
+    phi: Tensor,
+    inner: int,
+    name: str,
+    parameters: Sequence[float],
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """As :func:`qneurons.kernels.plain.backward`; without a gradient, as its ``forward``."""
+    if out is None:
+        out = torch.empty_like(x)
+    num = x.numel()
+    if not num:
+        return out
+    in_order = x.is_contiguous()
+    if not in_order:
+        x = x.contiguous()
+    result = out if in_order else torch.empty_like(x)
+    if grad is not None and not (grad.dtype is x.dtype and grad.is_contiguous()):
+        grad = grad.to(x.dtype).contiguous()
+    if lam.dtype is not torch.float32:
+        lam = lam.float()
+    if phi.dtype is not torch.float32:
+        phi = phi.float()
+    groups = seed.numel()
+    if groups > 1:
+        seed, lam = seed.contiguous(), lam.contiguous()
+    first, second = (*parameters, 0.0, 0.0)[:2]
+    _apply(
+        _rows[name],
+        _DTYPES[x.dtype],
+        0 if grad is None else grad.data_ptr(),
+        x.data_ptr(),
+        result.data_ptr(),
+        seed.data_ptr(),
+        lam.data_ptr(),
+        phi.data_ptr(),
+        num,
+        groups,
+        inner,
+        first,
+        second,
+        _team,
+        torch.get_num_threads() if num > _LARGEST_ALONE and _team else 1,
+    )
+    return out if in_order else out.copy_(result)
+
+
+forward = partial(backward, None)
+
+# --- loading --------------------------------------------------------------------------------------
+
+
+def _load(build: str) -> ctypes.CDLL:
+    for suffix in EXTENSION_SUFFIXES:
+        path = Path(__file__).with_name(f"_native_{build}{suffix}")
+        if path.exists():
+            return ctypes.CDLL(str(path))
+    raise FileNotFoundError(f"the package was built without a C compiler: no {build} kernel")
+
+
+def _load_best(wanted: str) -> tuple[ctypes.CDLL, str]:
+    """The fastest build for this processor; a slower one where it is missing or wanted."""
+    if wanted == "off":
+        raise OSError("switched off by QNEURONS_NATIVE=off")
+    portable = _load("portable")
+    if portable.qneurons_version() != _VERSION:
+        raise OSError("the library was built from another version; install the package again")
+    best = portable.qneurons_best_build()
+    if wanted:
+        known = _BUILDS[: best + 1]
+        if wanted not in known:
+            raise ValueError(
+                f"QNEURONS_NATIVE must be one of off, {', '.join(known)} on this processor, "
+                f"got {wanted!r}"
+            )
+        best = known.index(wanted)
+    for build in reversed(_BUILDS[1 : best + 1]):
+        try:
+            return _load(build), build
+        except OSError:
+            continue
+    return portable, "portable"
+
+
+def _find_team() -> int:
+    """The address of GOMP_parallel in the OpenMP library that torch itself runs on.
+
+    Its threads are the ones that torch's loops use: they are awake between two operations, and no
+    more run than torch.set_num_threads allows. A library of our own, linked or written, would put
+    a second team beside the first, which still waits in a busy loop for torch's next operation.
+    """
+    try:
+        return ctypes.cast(ctypes.CDLL(torch._C.__file__).GOMP_parallel, _pointer).value or 0
+    except (AttributeError, OSError):
+        return 0
+
+
+def _forget_team() -> None:
+    # The threads stay behind in the parent, and the library would wait for them.
+    global _team
+    _team = 0
+
+
+def _bind(library: ctypes.CDLL) -> Any:
+    """The function that runs the kernel: Python's own where the build had its headers."""
+    path = Path(library._name)
+    name = path.name.partition(".")[0]
+    loader = ExtensionFileLoader(name, str(path))
+    spec = spec_from_loader(name, loader)
+    if hasattr(library, f"PyInit_{name}") and spec is not None:
+        return module_from_spec(spec).apply
+    library.qneurons_apply.argtypes, library.qneurons_apply.restype = _ARGUMENTS, None
+    return library.qneurons_apply
+
+
+def _names(library: ctypes.CDLL) -> dict[str, int]:
+    library.qneurons_row.restype = ctypes.c_char_p
+    names: dict[str, int] = {}
+    while name := library.qneurons_row(len(names)):
+        names[name.decode()] = len(names)
+    return names
+
+
+_why_unavailable, _instruction_set = "", ""
+_rows: dict[str, int] = {}
+_team = _find_team()
+_apply: Any = None
+try:
+    _library, _instruction_set = _load_best(os.environ.get("QNEURONS_NATIVE", ""))
+except (OSError, AttributeError) as error:  # the second: of a library without its version
+    _why_unavailable = str(error)
+else:
+    _apply, _rows = _bind(_library), _names(_library)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_forget_team)

@@ -1,0 +1,487 @@
+"""The non-cancelling forms of ``qneurons.differences`` as Triton device functions.
+
+Each takes blocks of x and δ, both float32 or both float64, and the row's parameters, and returns
+(g, dg/dx): pure expressions, so that the compiler drops the one that is not used. Notation: q =
+1 + δ and b = qx. What makes them cheap:
+
+* Exponentials have base 2, and one reciprocal serves an element.
+* A quotient (q s(b) - s(x)) / δ is s(a) + w (s(b) - s(x)) / δ for the anchor a = b with w = 1 or
+  a = x with w = q. The anchor is the point farther from zero: its terms never exceed twice those
+  of the quotient where zero lies between x and b, and do not cancel elsewhere.
+* That quotient is the slope of g for s = f', and for f(y) = y s(y) it is g / x.
+"""
+# mypy: disable-error-code="no-untyped-def, import-untyped"
+
+import math
+
+import triton
+import triton.language as tl
+
+from qneurons.closed_forms import GELU_TANH_CUBIC, GELU_TANH_SCALE, SELU_ALPHA, SELU_SCALE
+
+_ON_DEVICE = tl.constexpr(not triton.knobs.runtime.interpret)  # the interpreter has no assembly
+_NAN = tl.constexpr(tl.PropagateNan.ALL)
+_LOG2_E = tl.constexpr(math.log2(math.e))
+_LOG_2 = tl.constexpr(math.log(2))
+_TURN = tl.constexpr(0.5 / math.pi)
+_DENSITY = tl.constexpr(1 / math.sqrt(2 * math.pi))
+_SELU_ALPHA, _SELU_SCALE = tl.constexpr(SELU_ALPHA), tl.constexpr(SELU_SCALE)
+_GELU_TANH_SCALE = tl.constexpr(GELU_TANH_SCALE)
+_GELU_TANH_CUBIC = tl.constexpr(GELU_TANH_CUBIC)
+
+# --- primitives -----------------------------------------------------------------------------------
+
+
+@triton.jit
+def _approximate(instruction: tl.constexpr, x):
+    return tl.inline_asm_elementwise(
+        instruction + ".approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
+def _exp2(x):
+    return _approximate("ex2", x) if x.dtype == tl.float32 and _ON_DEVICE else tl.exp2(x)
+
+
+@triton.jit
+def _reciprocal(x):
+    return _approximate("rcp", x) if x.dtype == tl.float32 and _ON_DEVICE else 1 / x
+
+
+@triton.jit
+def _within_a_turn(x):
+    """x less a multiple of 2π, for the instructions are good from -π to π only."""
+    turns = (x * _TURN + 12582912.0) - 12582912.0  # 1.5 · 2^23 rounds to an integer
+    return tl.fma(turns, -0.0019353071795864769, tl.fma(turns, -6.28125, x))
+
+
+@triton.jit
+def _sin(x):
+    if x.dtype == tl.float32 and _ON_DEVICE:
+        return _approximate("sin", _within_a_turn(x))
+    else:
+        return tl.sin(x)
+
+
+@triton.jit
+def _cos(x):
+    if x.dtype == tl.float32 and _ON_DEVICE:
+        return _approximate("cos", _within_a_turn(x))
+    else:
+        return tl.cos(x)
+
+
+@triton.jit
+def _copysign(magnitude, sign):
+    """The magnitude, which is not negative, with another sign."""
+    if magnitude.dtype == tl.float32 and _ON_DEVICE:
+        return tl.inline_asm_elementwise(
+            "copysign.f32 $0, $2, $1;",
+            "=f,f,f",
+            [magnitude, sign],
+            tl.float32,
+            is_pure=True,
+            pack=1,
+        )
+    else:
+        return tl.where(sign < 0, -magnitude, magnitude)
+
+
+@triton.jit
+def _exp2_change(u, v, gap, coarse: tl.constexpr = False, unit: tl.constexpr = 1.0):
+    """2^u, 2^v and 2^v - 2^u, given gap = (v - u) log(2) / unit; coarse: to 3e-5."""
+    at_u, at_v = _exp2(u), _exp2(v)
+    if coarse:
+        small = (at_u + at_v) * (0.5 * gap)
+        return at_u, at_v, tl.where(tl.abs(gap) < 2**-6, small, at_v - at_u)
+    z = gap * gap
+    if z.dtype == tl.float32:  # unit tanh(y / 2) / y up to |y| = 1/2, where y = gap unit
+        tanh = (0.004012948102 * unit**5) * z - 0.04165237124 * unit**3
+        tanh = tanh * z + 0.4999998017 * unit
+    else:
+        tanh = (-4.0185650509976026e-08 * unit**15) * z + 4.36802204293277e-07 * unit**13
+        tanh = tanh * z - 4.327397633978365e-06 * unit**11
+        tanh = tanh * z + 4.271380352710016e-05 * unit**9
+        tanh = tanh * z - 0.00042162698150931233 * unit**7
+        tanh = tanh * z + 0.0041666666665850245 * unit**5
+        tanh = tanh * z - 0.04166666666666569 * unit**3
+        tanh = tanh * z + 0.5 * unit
+    small = z < 0.25 / unit**2
+    return at_u, at_v, tl.where(small, (at_u + at_v) * (gap * tanh), at_v - at_u)
+
+
+@triton.jit
+def _part(x, delta):
+    """The change of max(x, 0) from x to b, exactly 0 where both are negative."""
+    # Not max(b, 0) - max(x, 0), which cancels, nor h - the rest of h, which is not 0 once the
+    # compiler fuses the product h = xδ into the subtraction. And -1.0 * y is free, while -y is not.
+    return tl.maximum(tl.fma(x, delta, tl.minimum(x, 0.0)), -1.0 * tl.maximum(x, 0.0), _NAN)
+
+
+@triton.jit
+def _weight(q):
+    """w: whether b is the anchor is asked alike."""
+    return tl.where(tl.abs(q) > 1, 1.0, q)
+
+
+@triton.jit
+def _gated(x, delta, factor, factor_slope, rise, slope_rise):
+    """(g, dg/dx) of f(y) = y s(y): s and s' at the anchor, and their changes over δ."""
+    w = _weight(1 + delta)
+    slope = factor + (x * (2 + delta)) * factor_slope
+    return x * (factor + w * rise), slope + w * (rise + (x * w) * slope_rise)
+
+
+# --- piecewise linear -----------------------------------------------------------------------------
+
+
+@triton.jit
+def q_delta(x, delta, p0: tl.constexpr, p1: tl.constexpr):
+    """No row, but δ itself, for tests of the noise."""
+    return delta, delta
+
+
+@triton.jit
+def q_identity(x, delta, p0: tl.constexpr, p1: tl.constexpr):
+    return x, tl.full(x.shape, 1.0, x.dtype)
+
+
+@triton.jit
+def q_relu(x, delta, p0: tl.constexpr, p1: tl.constexpr):
+    crossing, negative = delta < -1, x < 0
+    inverse = _reciprocal(delta)
+    crossed = tl.where(negative, 1 + delta, -1.0) * inverse
+    value = tl.where(crossing, x * crossed, tl.maximum(x, 0.0, _NAN))
+    part = tl.minimum(1 + delta, 0.0) * inverse
+    return value, tl.where(negative, part, 1 - part)
+
+
+@triton.jit
+def q_leaky_relu(x, delta, negative_slope: tl.constexpr, p1: tl.constexpr):
+    value, slope = q_relu(x, delta, 0.0, 0.0)
+    rest: tl.constexpr = 1 - negative_slope
+    return negative_slope * x + rest * value, negative_slope + rest * slope
+
+
+@triton.jit
+def _clamp_change(x, delta, low: tl.constexpr, high: tl.constexpr):
+    """clamp(b) - clamp(x), and whether x and b lie inside."""
+    bottom, top = tl.full(x.shape, low, x.dtype), tl.full(x.shape, high, x.dtype)
+    clamped = tl.minimum(tl.maximum(x, bottom, _NAN), top, _NAN)
+    change = tl.fma(x, delta, x - clamped)
+    change = tl.minimum(tl.maximum(change, low - clamped, _NAN), high - clamped, _NAN)
+    # Of b it is asked through h and the distance to the kink: b itself may round onto the kink.
+    h = x * delta
+    return change, (x >= low) & (x < high), (h >= low - x) & (h < high - x)
+
+
+@triton.jit
+def q_hardtanh(x, delta, low: tl.constexpr, high: tl.constexpr):
+    change, x_inside, b_inside = _clamp_change(x, delta, low, high)
+    inverse = _reciprocal(delta)
+    crossing = tl.where(b_inside, 1 + delta, tl.where(x_inside, -1.0, 0.0)) * inverse
+    return change * inverse, tl.where(x_inside & b_inside, 1.0, crossing)
+
+
+@triton.jit
+def q_relu6(x, delta, p0: tl.constexpr, p1: tl.constexpr):
+    return q_hardtanh(x, delta, 0.0, 6.0)
+
+
+@triton.jit
+def q_hardswish(x, delta, p0: tl.constexpr, p1: tl.constexpr):
+    q = 1 + delta
+    b = x * q
+    inverse = _reciprocal(delta)
+    b_is_far, w = tl.abs(q) > 1, _weight(q)
+    change, x_inside, b_inside = _clamp_change(x, delta, -3.0, 3.0)
+    # Not a multiple of 1/6 plus 1/2, which once fused is not 0 at -3.
+    factor = tl.minimum(tl.maximum(tl.where(b_is_far, b, x) + 3, 0.0), 6.0)
+    value = (x * (1 / 6)) * (factor + w * (change * inverse))
+
+    at_x = tl.where(x_inside, x * (1 / 3) + 0.5, tl.where(x > 0, 1.0, 0.0))
+    at_b = tl.where(b_inside, b * (1 / 3) + 0.5, tl.where(b > 0, 1.0, 0.0))
+    rise = tl.where(x_inside & b_inside, x * (1 / 3), (at_b - at_x) * inverse)
+    return value, tl.where(b_is_far, at_b, at_x) + w * rise
+
+
+# --- exponential below zero -----------------------------------------------------------------------
+
+
+@triton.jit
+def _elu(x, delta, alpha: tl.constexpr, coarse: tl.constexpr):
+    above = _part(x, delta)
+    positive, negative = tl.maximum(x, 0.0), tl.minimum(x, 0.0)
+    below = tl.minimum(tl.fma(x, delta, positive), -1.0 * negative, _NAN)
+    u = negative * _LOG2_E
+    at_x, at_b, change = _exp2_change(u, u + below * _LOG2_E, below, coarse)
+    inverse = _reciprocal(delta)
+    value = (above + alpha * change) * inverse
+    q = 1 + delta
+    slope = tl.where(tl.abs(q) > 1, at_b, at_x) + _weight(q) * (change * inverse)
+    if alpha != 1:
+        slope = alpha * slope + (1 - alpha) * q_relu(x, delta, 0.0, 0.0)[1]
+    return value, slope
+
+
+@triton.jit
+def q_elu(x, delta, alpha: tl.constexpr, p1: tl.constexpr):
+    return _elu(x, delta, alpha, False)
+
+
+@triton.jit
+def q_elu_half(x, delta, alpha: tl.constexpr, p1: tl.constexpr):
+    """Right to 5e-5, for a result that is rounded to 16 bits."""
+    return _elu(x, delta, alpha, True)
+
+
+@triton.jit
+def q_selu(x, delta, p0: tl.constexpr, p1: tl.constexpr):
+    value, slope = q_elu(x, delta, _SELU_ALPHA, 0.0)
+    return value * _SELU_SCALE, slope * _SELU_SCALE
+
+
+@triton.jit
+def q_celu(x, delta, alpha: tl.constexpr, p1: tl.constexpr):
+    value, slope = q_elu(x * (1 / alpha), delta, 1.0, 0.0)
+    return alpha * value, slope
+
+
+# --- logistic -------------------------------------------------------------------------------------
+
+
+@triton.jit
+def _logistic(u, v, gap, delta, unit: tl.constexpr = 1.0):
+    """σ at x and at b, where exp(-y) is 2^u and 2^v: gap = (b - x) / unit; both are below 2^115.
+
+    Returns its rise over δ, exp(-a), σ(a), and the rise of σ' as a multiple of that of σ.
+    """
+    at_b, at_x, fall = _exp2_change(v, u, gap, unit=unit)
+    below = 1 + at_x
+    inverse = _reciprocal((below + below * at_b) * delta)
+    both = inverse * delta
+    b_is_far = tl.abs(1 + delta) > 1
+    sigma = both * (1 + tl.where(b_is_far, at_x, at_b))
+    return fall * inverse, tl.where(b_is_far, at_b, at_x), sigma, (at_x * at_b - 1) * both
+
+
+@triton.jit
+def _logistic_below(u, v, h, delta):
+    """The same of σ(-y), precise where y < 0, with exp(y) = 2^u and 2^v."""
+    largest: tl.constexpr = 55.0 if u.dtype == tl.float32 else 200.0
+    return _logistic(tl.minimum(u, largest, _NAN), tl.minimum(v, largest), -1.0 * h, delta)
+
+
+@triton.jit
+def q_sigmoid(x, delta, p0: tl.constexpr, p1: tl.constexpr):
+    largest: tl.constexpr = 115.0 if x.dtype == tl.float32 else 1000.0
+    z = tl.abs(x)
+    u = z * -_LOG2_E
+    v = tl.minimum(u * (1 + delta), largest)
+    rise, e, sigma, bend = _logistic(u, v, z * delta, delta)
+    return _copysign(rise, x), e * sigma * sigma + _weight(1 + delta) * (rise * bend)
+
+
+@triton.jit
+def q_tanh(x, delta, p0: tl.constexpr, p1: tl.constexpr):
+    value, slope = q_sigmoid(2 * x, delta, 0.0, 0.0)
+    return 2 * value, 4 * slope
+
+
+@triton.jit
+def _double_artanh(s):
+    """2 artanh(s) for |s| ≤ 1/3."""
+    z = s * s
+    if z.dtype == tl.float32:
+        p = 0.3420361937 * z + 0.3959318568
+        p = p * z + 0.6667584867
+        p = p * z + 1.99999968
+    else:
+        p = 0.17044163562781398 * z + 0.0832450651186082
+        p = p * z + 0.12110168728069218
+        p = p * z + 0.13300374032674625
+        p = p * z + 0.1538661404230401
+        p = p * z + 0.18181740832504806
+        p = p * z + 0.22222224080747674
+        p = p * z + 0.28571428545454114
+        p = p * z + 0.4000000000018575
+        p = p * z + 0.6666666666666615
+        p = p * z + 2.0
+    return s * p
+
+
+@triton.jit
+def q_softplus(x, delta, beta: tl.constexpr, p1: tl.constexpr):
+    # softplus(y) = max(y, 0) + log1p(exp(-|y|)) for β = 1, and the logarithm changes from x to b by
+    # 2 artanh of the change of exp(-|y|) over the sum of 1 + exp(-|y|).
+    z = tl.abs(x) * beta
+    stretch = tl.where(delta < -1, -2 - delta, delta)  # |q| - 1
+    gap = z * stretch
+    u = z * -_LOG2_E
+    at_b, at_x, fall = _exp2_change(u * tl.abs(1 + delta), u, gap)
+    total = 2 + at_x + at_b
+    inverse = _reciprocal(total * delta)
+    bend = _double_artanh(fall * (inverse * delta)) * (1 / beta)
+    value = (_part(x, delta) - bend) * (inverse * total)
+
+    y = x * beta
+    u = y * _LOG2_E
+    fall, e, sigma, _ = _logistic_below(u, u * (1 + delta), y * delta, delta)
+    return value, e * sigma - _weight(1 + delta) * fall
+
+
+# --- products y s(y) ------------------------------------------------------------------------------
+
+
+@triton.jit
+def q_silu(x, delta, p0: tl.constexpr, p1: tl.constexpr):
+    u = x * _LOG2_E
+    fall, e, sigma, bend = _logistic_below(u, u * (1 + delta), x * delta, delta)
+    return _gated(x, delta, e * sigma, e * sigma * sigma, -1.0 * fall, fall * bend)
+
+
+@triton.jit
+def q_gelu_tanh(x, delta, p0: tl.constexpr, p1: tl.constexpr):
+    # x σ(v(y) log 2) with v(y) = linear y + y³ for a multiple y of x. Beyond the clamp σ is 1.
+    largest: tl.constexpr = 3.375 if x.dtype == tl.float32 else 5.6
+    multiple: tl.constexpr = (_GELU_TANH_SCALE * _GELU_TANH_CUBIC * _LOG2_E) ** (1 / 3)
+    linear: tl.constexpr = _GELU_TANH_SCALE * _LOG2_E / multiple
+    q, y = 1 + delta, x * multiple
+    y_x, y_b = tl.minimum(y, largest), tl.minimum(y * q, largest)
+    ratio_x, ratio_b, total = y_x * y_x + linear, y_b * y_b + linear, y_x + y_b
+    gap = (y * delta) * (-1.0 * ratio_x - y_b * total)
+    fall, e, sigma, bend = _logistic(y_x * ratio_x, y_b * ratio_b, gap, delta, _LOG_2)
+    value = x * (e * sigma - _weight(q) * fall)
+
+    b_is_far = tl.abs(q) > 1
+    far, near = tl.where(b_is_far, ratio_b, ratio_x), tl.where(b_is_far, ratio_x, ratio_b)
+    cubic: tl.constexpr = 3 * _LOG_2
+    start: tl.constexpr = -2 * _LOG_2 * linear  # v'(y) log 2 is start + cubic v(y) / y
+    bell = e * sigma * sigma
+    bell_rise = (cubic * y_x) * total * bell + (near * cubic + start) * (fall * bend)
+    bell_far = (far * cubic + start) * bell
+    return value, _gated(y, delta, e * sigma, bell_far, -1.0 * fall, bell_rise)[1]
+
+
+# The tail P(N > y) for y ≥ 0 is 2^-z² t p(t), where z is a multiple of y and t = 1 / (z + origin).
+# Coefficients of p from the highest power down: the float32 ones keep p and its slope to 4e-7.
+_GAUSS_SCALE = tl.constexpr(math.sqrt(math.log2(math.e) / 2))
+_MILLS_ORIGIN = tl.constexpr(2.46180232)
+_MILLS = tl.constexpr(
+    (24.9687514, -43.58515505, 21.91334092, -0.5255734268, 2.256351996, 0.806327378, 0.339526689)
+)
+_MILLS_ORIGIN_64 = tl.constexpr(4.2466090014400955)
+_MILLS_64 = tl.constexpr(
+    (
+        -903431431.9379743,
+        1695929388.0206208,
+        -1265028703.266694,
+        415589405.5773341,
+        -3733640.8011351745,
+        -47113792.47667812,
+        19856646.7249453,
+        -5078989.812720241,
+        887198.2604474889,
+        -99484.62597576811,
+        17804.26725302292,
+        1884.8553125395943,
+        983.5220288079305,
+        289.9277366545456,
+        84.34211909068961,
+        22.83295953305437,
+        5.865971334910218,
+        1.4388798911213485,
+        0.33883037680683475,
+    )
+)
+
+
+@triton.jit
+def q_gelu(x, delta, p0: tl.constexpr, p1: tl.constexpr):
+    # Let s(y) be the tail and r = (|q| s(|b|) - s(|x|) + min(q, 0)) / δ: g is x r below zero and
+    # x (1 - r) above. dg is r or 1 - r with s(y) + y s'(y) for s(y). With m(z) = t p(t)
+    #   |q| s(|b|) - s(|x|) = (|q| - 1) 2^-far² (m(near) - far chord) - min(|q|, 1) fall m(near),
+    # where fall is that of 2^-z² from |x| to |b|, and chord that of m per step of z.
+    single: tl.constexpr = x.dtype == tl.float32
+    origin: tl.constexpr = _MILLS_ORIGIN if single else _MILLS_ORIGIN_64
+    count: tl.constexpr = 7 if single else 19
+    mills: tl.constexpr = _MILLS if single else _MILLS_64
+    q = 1 + delta
+    z = tl.abs(x) * _GAUSS_SCALE
+    b = z * tl.abs(q)
+    near, far = tl.minimum(z, b), tl.maximum(z, b)
+    across = tl.minimum(q, 0.0)
+    stretch = delta - 2 * across  # |q| - 1
+    rate = stretch * (z + b)
+    at_b, at_z, fall = _exp2_change(-1.0 * b * b, -1.0 * z * z, z * rate, unit=_LOG_2)
+    at_far = tl.minimum(at_z, at_b)
+    fall = tl.minimum(tl.abs(q), 1.0) * fall
+
+    # Horner's rule, and again on its steps for the chord of t p(t) in t. And far t = 1 - origin t.
+    t_near, t_far = _reciprocal(near + origin), _reciprocal(far + origin)
+    p = t_near * mills[0] + mills[1]  # by itself mills[0] would be rounded to float32
+    chord = t_far * mills[0] + p
+    for i in tl.static_range(2, count):
+        p = t_near * p + mills[i]
+        chord = t_far * chord + p
+    rest = p - (1 - t_far * origin) * chord
+    tail = t_near * ((stretch * at_far) * rest - fall * p) + across
+    bell = (_DENSITY / _GAUSS_SCALE) * (fall * near - rate * at_far)
+    inverse = _reciprocal(delta)
+    r, r_slope = tail * inverse, (tail + bell) * inverse
+    return x * tl.where(x < 0, r, 1 - r), tl.where(x < 0, r_slope, 1 - r_slope)
+
+
+@triton.jit
+def q_mish(x, delta, p0: tl.constexpr, p1: tl.constexpr):
+    # s(y) = tanh(softplus(y)) = 1 - 2 / (a² + 1) and s'(y) = 4e a / (a² + 1)², where e = exp(y) and
+    # a = e + 1. Beyond the clamp s is 1.
+    largest: tl.constexpr = 20.0 if x.dtype == tl.float32 else 50.0
+    u = x * _LOG2_E
+    v = tl.minimum(u * (1 + delta), largest)
+    e_x, e_b, change = _exp2_change(tl.minimum(u, largest), v, x * delta)
+    a_x, a_b = e_x + 1, e_b + 1
+    d_x, d_b = a_x * a_x + 1, a_b * a_b + 1
+    inverse = _reciprocal(d_x * d_b * (0.5 * delta))
+    both = inverse * delta
+    b_is_far = tl.abs(1 + delta) > 1
+    below = both * tl.where(b_is_far, d_x, d_b)  # 2 / (a² + 1) at the anchor
+    e = tl.where(b_is_far, e_b, e_x)
+    factor = (e * below) * (0.5 * e + 1)
+    factor_slope = (e * below) * ((e + 1) * below)
+    step = change * inverse
+    total, product = a_x + a_b, a_x * a_b
+    bend = total * (1 - product * product) + product * (total * total - product + 2) - 1
+    return _gated(x, delta, factor, factor_slope, step * total, step * (bend * both))
+
+
+# --- rational and trigonometric -------------------------------------------------------------------
+
+
+@triton.jit
+def q_softsign(x, delta, p0: tl.constexpr, p1: tl.constexpr):
+    # With z = |x|, spread = (1 + z)(1 + |b|) and m = min(q, 0): g = x (1 + 2 m z / δ) / spread and
+    # dg = (1 - q z² + 4 m z / δ) / spread².
+    z, q = tl.abs(x), 1 + delta
+    inverse = _reciprocal((1 + z) * (1 + z * tl.abs(q)) * delta)
+    both = inverse * delta
+    across = tl.minimum(q, 0.0) * z
+    value = x * (both + 2 * across * inverse)
+    return value, both * ((1 - q * z * z) * both + 4 * across * inverse)
+
+
+@triton.jit
+def q_sin(x, delta, p0: tl.constexpr, p1: tl.constexpr):
+    half = 0.5 * x * delta
+    sine = _sin(half)
+    if x.dtype == tl.float32:
+        z = half * half
+        p = -0.0001929696087 * z + 0.008329944565
+        p = p * z - 0.16666599
+        p = p * z + 0.9999999789
+        sine = tl.where(z < 1, half * p, sine)  # the instruction has an absolute error only
+    chord = 2 * sine * _reciprocal(delta)
+    q = 1 + delta
+    anchor = _cos(x * tl.where(tl.abs(q) > 1, q, 1.0))
+    return _cos(x + half) * chord, anchor - _weight(q) * (_sin(x + half) * chord)

@@ -1,0 +1,268 @@
+"""From tidy rows to numbers: what each run ended with, means over seeds, paired contrasts.
+
+Which runs are compared. Within a cell (all that a run depends on but setting and seed) all settings
+are compared at one epoch, the last that at least half of the cell's runs have reached. Runs that
+have not reached it are incomplete: left out, and counted. Diverged runs have no final value; they
+are counted beside the mean, and a contrast knows of them.
+
+Which contrasts. Differences are paired by seed; Holm's correction is over the declared contrasts of
+one cell and metric: one panel of the paper's figures is one family, and claims count panels.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from scipy import stats  # type: ignore[import-untyped]
+
+from qneurons.report.inference import ALPHA, Estimate, estimate, holm, paired_test
+from qneurons.schedules import Annealed
+from qneurons.study.errors import StudyError
+from qneurons.study.runs import parse_setting
+from qneurons.study.store.tables import CELL, RUN
+
+STATES = ("compared", "incomplete", "diverged")  # of a run
+MIN_PAIRS = 3  # fewer seeds show neither the absence of a gain nor that more runs diverge
+_NAN = math.nan
+
+
+class Cell(NamedTuple):
+    """What is held fixed while settings are compared: all that a run depends on but its seed."""
+
+    dataset: str
+    network: str
+    dropout: bool
+    activation: str
+    protocol: str = ""  # what departs from the paper's, in words
+
+    def __str__(self) -> str:
+        dropout = "dropout" if self.dropout else "no dropout"
+        protocol = f", {self.protocol}" if self.protocol else ""
+        return f"{self.network} on {self.dataset}, {self.activation}, {dropout}{protocol}"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A column of the frame, and how to read it."""
+
+    name: str
+    title: str
+    higher: bool  # is better
+    percent: bool  # is a share, shown as a percentage
+
+
+METRICS: Mapping[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("test_accuracy", "test accuracy", True, True),
+        Metric("test_accuracy_limit", "test accuracy, evaluated in the limit", True, True),
+        Metric("test_accuracy_mean", "test accuracy, evaluated by the mean over q", True, True),
+        Metric("train_loss", "training loss", False, False),
+        Metric("test_loss", "test loss", False, False),
+        Metric("test_loss_limit", "test loss, evaluated in the limit", False, False),
+        Metric("test_loss_mean", "test loss, evaluated by the mean over q", False, False),
+    )
+}
+
+
+def is_q(setting: str) -> bool:
+    return parse_setting(setting).kind == "q"
+
+
+def setting_order(setting: str) -> tuple[int, bool, float, str]:
+    """Sorts base, limit, then constant and annealed settings by λ, then gradient noise."""
+    parsed = parse_setting(setting)
+    rank = ("base", "limit", "q", "gradient-noise").index(parsed.kind)
+    return rank, isinstance(parsed.schedule, Annealed), parsed.lam(1), setting
+
+
+@dataclass(frozen=True)
+class Best:
+    """The peak of the mean curve: chosen on the test set, as in the paper, so a little too good."""
+
+    epoch: int
+    estimate: Estimate
+    single: float  # best value of any single run at any epoch
+
+
+@dataclass(frozen=True)
+class Final:
+    """One setting in one cell: the value of each compared run at the epoch of comparison."""
+
+    cell: Cell
+    setting: str
+    metric: Metric
+    epoch: int
+    values: Mapping[int, float] = field(repr=False)  # by seed
+    diverged: tuple[int, ...]  # seeds
+    estimate: Estimate
+    best: Best | None  # None without a compared run
+
+
+def run_states(frame: pl.DataFrame) -> pl.DataFrame:
+    """One row a run: its last epoch, its cell's epoch of comparison (``target``), its state."""
+    _check_unique(frame)
+    runs = frame.group_by(RUN).agg(
+        last=pl.col("epoch").max(), diverged=pl.col("diverged").fill_null(False).any()
+    )
+    alive = runs.filter(~pl.col("diverged"))
+    # The lower middle of the last epochs in descending order: at least half have reached it.
+    middle = pl.col("last").sort(descending=True).get((pl.len() - 1) // 2)
+    targets = (
+        runs.group_by(CELL)
+        .agg(highest=pl.col("last").max())
+        .join(alive.group_by(CELL).agg(target=middle), on=CELL, how="left")
+        .with_columns(target=pl.coalesce("target", "highest"))
+    )
+    state = (
+        pl.when("diverged")
+        .then(pl.lit("diverged"))
+        .when(pl.col("last") < pl.col("target"))
+        .then(pl.lit("incomplete"))
+        .otherwise(pl.lit("compared"))
+    )
+    return runs.join(targets, on=CELL).select(*RUN, "last", "target", state=state).sort(RUN)
+
+
+def curves(frame: pl.DataFrame, *, metric: str = "test_accuracy") -> pl.DataFrame:
+    """Mean and t-interval by epoch (columns n, mean, sd, low, high), over the compared runs."""
+    rows = _compared_rows(frame, run_states(frame), metric)
+    means = rows.group_by(*CELL, "setting", "epoch").agg(
+        n=pl.len(), mean=pl.col(metric).mean(), sd=pl.col(metric).std(), single=pl.col(metric)
+    )
+    n = means["n"].to_numpy()
+    half = pl.Series(stats.t.ppf(1 - ALPHA / 2, n - 1) / np.sqrt(n)) * means["sd"]
+    extreme = pl.col("single").list.max() if METRICS[metric].higher else pl.col("single").list.min()
+    return means.with_columns(
+        low=pl.col("mean") - half, high=pl.col("mean") + half, single=extreme
+    ).sort(*CELL, "setting", "epoch")
+
+
+def finals(frame: pl.DataFrame, *, metric: str = "test_accuracy") -> list[Final]:
+    """Every setting of every cell, sorted by cell and :func:`setting_order`."""
+    states = run_states(frame)
+    rows = _compared_rows(frame, states, metric).filter(pl.col("epoch") == pl.col("target"))
+    values = {row[:-1]: row[-1] for row in rows.select(*RUN, metric).iter_rows()}
+    best = _best(curves(frame, metric=metric), METRICS[metric])
+    found = []
+    for key, group in groupby(states.iter_rows(), key=lambda row: row[: len(CELL) + 1]):
+        runs = [(row[-4], row[-2], row[-1]) for row in group]  # seed, target, state
+        done = {seed: values[*key, seed] for seed, _, _ in runs if (*key, seed) in values}
+        diverged = tuple(seed for seed, _, state in runs if state == "diverged")
+        *cell, setting = key
+        found.append(
+            Final(
+                Cell(*cell), setting, METRICS[metric], runs[0][1], done, diverged,
+                estimate(done.values()), best.get(key),
+            )
+        )  # fmt: skip
+    return sorted(found, key=lambda final: (final.cell, setting_order(final.setting)))
+
+
+def _best(means: pl.DataFrame, metric: Metric) -> dict[tuple[object, ...], Best]:
+    best = {}
+    for key, curve in means.group_by(*CELL, "setting", maintain_order=True):
+        at = curve["mean"].arg_max() if metric.higher else curve["mean"].arg_min()
+        row = curve.row(at or 0, named=True)
+        numbers = (row[name] for name in ("mean", "sd", "low", "high"))
+        peak = Estimate(row["n"], *(_NAN if value is None else value for value in numbers))
+        single = curve["single"].max() if metric.higher else curve["single"].min()
+        best[key] = Best(row["epoch"], peak, float(single))  # type: ignore[arg-type]
+    return best
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A setting against a reference in one cell, paired by seed; ``difference`` is in raw units."""
+
+    cell: Cell
+    setting: str
+    reference: str
+    metric: Metric
+    difference: Estimate  # setting - reference
+    test: str  # "sign-flip" | "paired t" | "none"
+    p: float
+    p_holm: float
+    diverged: tuple[int, int]  # runs of the setting, of the reference, of the seeds of both
+    seeds: int  # where each of the two is compared or diverged
+
+    @property
+    def gain(self) -> Estimate:
+        """The difference with the sign that makes positive better."""
+        return self.difference if self.metric.higher else -self.difference
+
+    @property
+    def outcome(self) -> str:
+        """``"better"``, ``"worse"`` or ``"unclear"`` at the level 0.05 after Holm's correction.
+
+        A setting that diverged in more runs than its reference is never better; where these
+        outnumber the pairs that are left of at least three seeds, it is worse, whatever the pairs
+        say.
+        """
+        more = self.diverged[0] - self.diverged[1]
+        if abs(more) > self.difference.n and self.seeds >= MIN_PAIRS:
+            return "worse" if more > 0 else "better"
+        if self.p_holm <= ALPHA and self.gain.mean > 0 and more <= 0:
+            return "better"
+        if self.p_holm <= ALPHA and self.gain.mean < 0 and more >= 0:
+            return "worse"
+        return "unclear"
+
+
+Pairs = Callable[[Sequence[str]], list[tuple[str, str]]]
+
+
+def declared_pairs(settings: Sequence[str]) -> list[tuple[str, str]]:
+    """The contrasts that are tested in every cell: (setting, reference)."""
+    q = [setting for setting in settings if is_q(setting)]
+    others = [s for s in settings if s != "base" and s not in q]
+    against_base = [(setting, "base") for setting in others + q if "base" in settings]
+    return against_base + [(setting, "limit") for setting in q if "limit" in settings]
+
+
+def contrasts(finals: Iterable[Final], pairs: Pairs = declared_pairs) -> list[Contrast]:
+    """The declared contrasts of every cell, with Holm's correction within cell and metric."""
+    found = []
+    for _, group in groupby(finals, key=lambda final: (final.cell, final.metric.name)):
+        by_setting = {final.setting: final for final in group}
+        declared = pairs(list(by_setting))
+        tested = []
+        for setting, reference in declared:
+            a, b = by_setting[setting], by_setting[reference]
+            seeds = sorted(a.values.keys() & b.values.keys())
+            differences = np.array([a.values[seed] - b.values[seed] for seed in seeds])
+            tested.append((a, b, differences, *paired_test(differences, len(declared))))
+        for (a, b, differences, test, p), p_holm in zip(
+            tested, holm([row[-1] for row in tested]), strict=True
+        ):
+            both = {*a.values, *a.diverged} & {*b.values, *b.diverged}
+            found.append(
+                Contrast(
+                    a.cell, a.setting, b.setting, a.metric, estimate(differences), test,
+                    p, p_holm, (len(both & {*a.diverged}), len(both & {*b.diverged})), len(both),
+                )
+            )  # fmt: skip
+    return found
+
+
+def _compared_rows(frame: pl.DataFrame, states: pl.DataFrame, metric: str) -> pl.DataFrame:
+    if metric not in METRICS or metric not in frame.columns:
+        known = ", ".join(name for name in METRICS if name in frame.columns)
+        raise StudyError(f"metric {metric!r} is not one of {known}: choose one of these")
+    compared = states.filter(pl.col("state") == "compared").select(*RUN, "target")
+    rows = frame.join(compared, on=RUN).filter(pl.col("epoch") <= pl.col("target"))
+    return rows.filter(pl.col(metric).is_finite())
+
+
+def _check_unique(frame: pl.DataFrame) -> None:
+    twice = frame.filter(frame.select(*RUN, "epoch").is_duplicated())
+    if len(twice):
+        row = twice.row(0, named=True)
+        raise StudyError(
+            f"{Cell(*(row[name] for name in CELL))}, {row['setting']}, seed {row['seed']}: epoch "
+            f"{row['epoch']} is there more than once; give every epoch of a run one row"
+        )

@@ -1,0 +1,1 @@
+"""Figures: they receive computed numbers and only draw."""

@@ -1,0 +1,102 @@
+"""The numbers behind the figures without training: the laws of q and of q-neurons, exactly."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from qneurons import moments
+from qneurons.activations import resolve
+from qneurons.functional import q_limit
+from qneurons.noise import QLaw
+from qneurons.study.errors import StudyError
+
+PAPER_ACTIVATIONS = ("sigmoid", "tanh", "relu", "softplus", "elu")
+LAMS = (0.02, 0.1, 1.0, 5.0)
+PHI = 1e-3
+
+
+@dataclass(frozen=True)
+class LawOfQ:
+    """The density of q on a grid that holds both sides of both edges of the hole."""
+
+    lam: float
+    phi: float
+    q: Tensor
+    density: Tensor
+
+
+@dataclass(frozen=True)
+class NeuronDensity:
+    """The law of g_q(x), column by column: ``density[i, j]`` is the mean density of g between
+    ``edges[i]`` and ``edges[i + 1]`` at ``x[j]``, atoms included."""
+
+    activation: str
+    lam: float
+    phi: float
+    x: Tensor
+    edges: Tensor
+    density: Tensor
+    f: Tensor
+    limit: Tensor
+
+
+def law_of_q(
+    lam: float, phi: float = PHI, *, low: float = -1.0, high: float = 3.0, points: int = 801
+) -> LawOfQ:
+    hole = torch.tensor([1 - phi, 1 + phi], dtype=torch.float64)
+    grid = torch.linspace(low, high, points, dtype=torch.float64)
+    # An edge of the hole belongs to the support, its neighbour inside the hole does not.
+    inside = torch.nextafter(hole, torch.ones_like(hole))
+    q = torch.cat([grid, hole, inside]).unique()
+    law = QLaw(torch.tensor(lam, dtype=torch.float64), phi, validate_args=False)
+    return LawOfQ(lam, phi, q, law.log_prob(q).exp())
+
+
+def neuron_density(
+    activation: str,
+    lam: float,
+    phi: float = PHI,
+    *,
+    reach: float = 3.0,
+    columns: int = 161,
+    lines: int = 160,
+) -> NeuronDensity:
+    """Computes the law of the q-neuron for x in ±reach, over the range of f and of the limit."""
+    x = torch.linspace(-reach, reach, columns, dtype=torch.float64)
+    f, limit = resolve(activation)(x), q_limit(x, activation)
+    both = torch.cat([f, limit])
+    margin = 0.15 * float(both.max() - both.min())
+    low, high = float(both.min()) - margin, float(both.max()) + margin
+    edges = torch.linspace(low, high, lines + 1, dtype=torch.float64)
+    mass = moments.cdf(edges[:, None], x, activation, lam, phi).diff(dim=0)
+    return NeuronDensity(activation, lam, phi, x, edges, mass / edges.diff()[:, None], f, limit)
+
+
+def check_drawable(activations: Sequence[str], lams: Sequence[float], phi: float) -> None:
+    """Refuses, before anything is computed, what has no density."""
+    if not activations or not lams:
+        missing = "lams" if activations else "activations"
+        raise StudyError(f"{missing} is empty, there is nothing to draw; name at least one")
+    for lam in lams:
+        if not (math.isfinite(lam) and lam > 0):
+            raise StudyError(f"λ = {lam:g} has no density to draw; give a finite λ above 0")
+    if not (math.isfinite(phi) and phi >= 0):
+        raise StudyError(f"φ = {phi:g} is no half width of a hole; give a finite φ of 0 or more")
+    for name in activations:
+        if why := _why_not(name):
+            raise StudyError(f"cannot draw {name!r}: {why}")
+
+
+def is_drawable(activation: str) -> bool:
+    return _why_not(activation) is None
+
+
+def _why_not(activation: str) -> str | None:
+    try:
+        moments.atoms(1.0, resolve(activation), 1.0)
+    except ValueError as error:
+        return str(error)
+    return None

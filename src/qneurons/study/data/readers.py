@@ -1,0 +1,96 @@
+"""The files that datasets come in: NumPy archives, IDX files, tar archives, and their checksums."""
+
+import gzip
+import hashlib
+import math
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qneurons.study.errors import StudyError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Whatever a damaged file makes its reader raise becomes one error that names the file."""
+    try:
+        yield
+    except (
+        *(OSError, EOFError, ValueError, LookupError, RuntimeError, MemoryError),
+        *(zlib.error, zipfile.BadZipFile, tarfile.TarError),
+    ) as error:
+        reason = one_line(error)
+        raise StudyError(
+            f"cannot read {path}: {reason}; replace the file, or remove it to have it downloaded"
+        ) from error
+
+
+def one_line(error: BaseException) -> str:
+    """The words of the innermost error, such as the operating system's own."""
+    while inner := error.__cause__ or error.__context__:
+        error = inner
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def check_sum(path: Path, published: str | None) -> None:
+    """Compares a file with its checksum, written ``"md5:..."``; does nothing where there is none.
+
+    Call it, as the functions below do, inside :func:`reading`.
+    """
+    if published is None:
+        return
+    algorithm, _, expected = published.partition(":")
+    with path.open("rb") as file:
+        actual = hashlib.file_digest(file, algorithm).hexdigest()
+    if actual != expected:
+        raise ValueError(f"its {algorithm} is {actual}, expected the published {expected}")
+
+
+def read_npz(path: Path, names: Sequence[str]) -> list[Array]:
+    """The named arrays of a NumPy archive. Pickles in it are refused."""
+    with reading(path), path.open("rb") as file:
+        if file.read(2) != b"PK":  # else NumPy would take it for a pickle
+            raise ValueError("it is not a NumPy archive")
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as archive:
+            if not set(names) <= set(archive):
+                holds = ", ".join(archive) or "nothing"
+                raise ValueError(f"it holds {holds}, expected {', '.join(names)}")
+            arrays = {name: archive[name] for name in names}
+            for name, array in arrays.items():
+                if not isinstance(array, np.ndarray):  # NumPy returns other members as bytes
+                    raise ValueError(f"{name} in it is no array")
+            return list(arrays.values())
+
+
+def read_idx(path: Path, published: str | None = None) -> Array:
+    """The bytes of an IDX file, plain or ``.gz``, in their shape."""
+    with reading(path):
+        check_sum(path, published)
+        raw = path.read_bytes()
+        if path.suffix == ".gz":
+            raw = gzip.decompress(raw)
+        if raw[:3] != b"\0\0\x08":  # 8: unsigned bytes
+            raise ValueError(f"it begins with {raw[:4].hex(' ')}, expected 00 00 08, IDX of bytes")
+        shape = [int(size) for size in np.frombuffer(raw, ">u4", raw[3], offset=4)]
+        header = 4 + 4 * len(shape)
+        if len(raw) != header + math.prod(shape):
+            raise ValueError(f"it has {len(raw)} bytes, expected {header + math.prod(shape)}")
+        return np.frombuffer(raw, np.uint8, offset=header).reshape(shape)
+
+
+def read_tar(path: Path, names: Sequence[str], published: str | None = None) -> list[bytes]:
+    """The named files of a tar archive; nothing is unpacked to the disk."""
+    with reading(path):
+        check_sum(path, published)
+        with tarfile.open(path) as archive:
+            files = [archive.extractfile(name) for name in names]
+            return [file.read() if file else b"" for file in files]

@@ -1,0 +1,1 @@
+"""Packs: many runs trained as one network on one device."""

@@ -1,0 +1,229 @@
+"""Layers of a pack of runs on CUDA with few readings of memory: normalising, pooling, means."""
+# mypy: disable-error-code="no-untyped-def, import-untyped, assignment"
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_SIZE = 1024  # of a block that goes element by element
+
+
+@triton.jit
+def _read(ptr, begin, start, is_row, LENGTH: tl.constexpr, BLOCK_L: tl.constexpr):
+    """A block of rows from ``start`` on, where it stands, and which of it is there."""
+    column = start + tl.arange(0, BLOCK_L)[None, :]
+    at, inside = begin[:, None] + column, is_row[:, None] & (column < LENGTH)
+    return tl.load(ptr + at, inside, 0.0).to(tl.float32), at, inside
+
+
+@triton.jit
+def _normalise(
+    x_ptr, out_ptr, weight_ptr, bias_ptr, running_mean_ptr, running_var_ptr, mean_ptr, scale_ptr,
+    num_rows, momentum, eps,
+    LENGTH: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_L: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+    is_row = row < num_rows
+    begin = row.to(tl.int64) * LENGTH
+    # Moments about the first element, which is near the mean: squares of x itself would cancel.
+    origin = tl.load(x_ptr + begin, is_row, 0.0).to(tl.float32)
+    first = tl.zeros((BLOCK_R, BLOCK_L), tl.float32)
+    second = tl.zeros((BLOCK_R, BLOCK_L), tl.float32)
+    if LENGTH <= BLOCK_L:
+        x, at, inside = _read(x_ptr, begin, 0, is_row, LENGTH, BLOCK_L)
+    for start in range(0, LENGTH, BLOCK_L):
+        if LENGTH > BLOCK_L:
+            x, at, inside = _read(x_ptr, begin, start, is_row, LENGTH, BLOCK_L)
+        moved = tl.where(inside, x - origin[:, None], 0.0)
+        first += moved
+        second += moved * moved
+    shift = tl.sum(first, 1) / LENGTH
+    variance = tl.maximum(tl.sum(second, 1) / LENGTH - shift * shift, 0.0)
+    mean, scale = origin + shift, 1 / tl.sqrt(variance + eps)
+    tl.store(mean_ptr + row, mean, is_row)
+    tl.store(scale_ptr + row, scale, is_row)
+    running_mean = tl.load(running_mean_ptr + row, is_row)
+    running_var = tl.load(running_var_ptr + row, is_row)
+    unbiased = variance * (LENGTH / (LENGTH - 1))
+    tl.store(running_mean_ptr + row, running_mean + momentum * (mean - running_mean), is_row)
+    tl.store(running_var_ptr + row, running_var + momentum * (unbiased - running_var), is_row)
+    scale *= tl.load(weight_ptr + row, is_row, 0.0)
+    bias = tl.load(bias_ptr + row, is_row, 0.0)
+    for start in range(0, LENGTH, BLOCK_L):
+        if LENGTH > BLOCK_L:
+            x, at, inside = _read(x_ptr, begin, start, is_row, LENGTH, BLOCK_L)
+        out = (x - mean[:, None]) * scale[:, None] + bias[:, None]
+        tl.store(out_ptr + at, out.to(out_ptr.dtype.element_ty), inside)
+
+
+@triton.jit
+def _normalise_backward(
+    grad_ptr, x_ptr, out_ptr, weight_ptr, mean_ptr, scale_ptr, grad_weight_ptr, grad_bias_ptr,
+    num_rows, LENGTH: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_L: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+    is_row = row < num_rows
+    begin = row.to(tl.int64) * LENGTH
+    mean, scale = tl.load(mean_ptr + row, is_row, 0.0), tl.load(scale_ptr + row, is_row, 0.0)
+    plain = tl.zeros((BLOCK_R, BLOCK_L), tl.float32)
+    scaled = tl.zeros((BLOCK_R, BLOCK_L), tl.float32)
+    if LENGTH <= BLOCK_L:
+        x, at, inside = _read(x_ptr, begin, 0, is_row, LENGTH, BLOCK_L)
+        grad, _, _ = _read(grad_ptr, begin, 0, is_row, LENGTH, BLOCK_L)
+    for start in range(0, LENGTH, BLOCK_L):
+        if LENGTH > BLOCK_L:
+            x, at, inside = _read(x_ptr, begin, start, is_row, LENGTH, BLOCK_L)
+            grad, _, _ = _read(grad_ptr, begin, start, is_row, LENGTH, BLOCK_L)
+        plain += grad
+        scaled += grad * (x - mean[:, None])
+    grad_bias, grad_weight = tl.sum(plain, 1), tl.sum(scaled, 1) * scale
+    tl.store(grad_bias_ptr + row, grad_bias, is_row)
+    tl.store(grad_weight_ptr + row, grad_weight, is_row)
+    factor = tl.load(weight_ptr + row, is_row, 0.0) * scale
+    offset, slope = grad_bias / LENGTH, grad_weight * scale / LENGTH
+    for start in range(0, LENGTH, BLOCK_L):
+        if LENGTH > BLOCK_L:
+            x, at, inside = _read(x_ptr, begin, start, is_row, LENGTH, BLOCK_L)
+            grad, _, _ = _read(grad_ptr, begin, start, is_row, LENGTH, BLOCK_L)
+        out = factor[:, None] * (grad - offset[:, None] - slope[:, None] * (x - mean[:, None]))
+        tl.store(out_ptr + at, out.to(out_ptr.dtype.element_ty), inside)
+
+
+@triton.jit
+def _larger(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _windows(num, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SIZE: tl.constexpr):
+    """Some outputs of a run, which of them are there, and the upper pairs of their windows."""
+    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    column, row = at % (WIDTH // 2), at // (WIDTH // 2) % (HEIGHT // 2)
+    plane = at // (WIDTH // 2 * (HEIGHT // 2))
+    window = plane * (HEIGHT * WIDTH) + 2 * row * WIDTH + 2 * column
+    # Two at a time: neighbours that a thread reads at once.
+    return at, at < num, window[:, None] + tl.arange(0, 2)[None, :]
+
+
+@triton.jit
+def _pool(x_ptr, out_ptr, num, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SIZE: tl.constexpr):
+    run = tl.program_id(1).to(tl.int64)
+    at, inside, pair = _windows(num, HEIGHT, WIDTH, SIZE)
+    x_ptr += run * (num // (WIDTH // 2 * (HEIGHT // 2)) * (HEIGHT * WIDTH))
+    a, b = tl.split(tl.load(x_ptr + pair, inside[:, None]))
+    c, d = tl.split(tl.load(x_ptr + WIDTH + pair, inside[:, None]))
+    tl.store(out_ptr + run * num + at, _larger(_larger(a, b), _larger(c, d)), inside)
+
+
+@triton.jit
+def _pool_backward(
+    grad_ptr, x_ptr, out_ptr, num, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SIZE: tl.constexpr
+):
+    """The gradient goes to the first of the largest."""
+    run = tl.program_id(1).to(tl.int64)
+    at, inside, pair = _windows(num, HEIGHT, WIDTH, SIZE)
+    before = run * (num // (WIDTH // 2 * (HEIGHT // 2)) * (HEIGHT * WIDTH))
+    x_ptr += before
+    out_ptr += before
+    grad = tl.load(grad_ptr + run * num + at, inside)
+    a, b = tl.split(tl.load(x_ptr + pair, inside[:, None]))
+    c, d = tl.split(tl.load(x_ptr + WIDTH + pair, inside[:, None]))
+    is_a = (a >= b) & (a >= c) & (a >= d)
+    is_b = (b >= c) & (b >= d) & ~is_a
+    is_c = (c >= d) & ~is_a & ~is_b
+    upper = tl.join(tl.where(is_a, grad, 0.0), tl.where(is_b, grad, 0.0))
+    lower = tl.join(tl.where(is_c, grad, 0.0), tl.where(is_a | is_b | is_c, 0.0, grad))
+    tl.store(out_ptr + pair, upper, inside[:, None])
+    tl.store(out_ptr + WIDTH + pair, lower, inside[:, None])
+
+
+@triton.jit
+def _look_up(
+    x_ptr, offset_ptr, slope_ptr, out_ptr, num, scale, density,
+    NUM_PIECES: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    run = tl.program_id(1).to(tl.int64)
+    at = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
+    inside = at < num
+    x = tl.load(x_ptr + run * num + at, inside, 0.0).to(tl.float32)
+    size = tl.abs(x) / scale
+    steps = tl.log(size + tl.sqrt(size * size + 1)) * density  # asinh
+    piece = tl.where(x < 0, -steps, steps) + NUM_PIECES // 2
+    piece = tl.where(piece >= 0, piece, 0.0)  # of NaN too
+    piece = run * NUM_PIECES + tl.minimum(piece, NUM_PIECES - 1.0).to(tl.int32)
+    out = tl.load(offset_ptr + piece, inside, 0.0) + tl.load(slope_ptr + piece, inside, 0.0) * x
+    tl.store(out_ptr + run * num + at, out.to(out_ptr.dtype.element_ty), inside)
+
+
+def _blocks(length: int, largest: int) -> dict[str, int]:
+    """Rows and columns of a block, the fastest of those tried.
+
+    Up to the largest length whose registers do not spill a row is read whole, and once. Of longer
+    rows so few are worked on at a time that the cache still has them at the second reading.
+    """
+    columns = triton.next_power_of_2(length)
+    if columns > largest:
+        columns = 16384
+    num_warps = 4 if columns < 1024 else 8 if length <= 16384 else 32
+    return {"BLOCK_R": max(1, 1024 // columns), "BLOCK_L": columns, "num_warps": num_warps}
+
+
+def normalise(
+    x: Tensor, weight: Tensor, bias: Tensor, running: tuple[Tensor, Tensor],
+    momentum: float, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Of x, rows × length: normalised rows, their means, and one over their deviations."""
+    num_rows, length = x.shape
+    out = torch.empty_like(x)
+    mean, scale = (torch.empty(num_rows, dtype=torch.float32, device=x.device) for _ in range(2))
+    blocks = _blocks(length, 65536)
+    _normalise[(triton.cdiv(num_rows, blocks["BLOCK_R"]),)](
+        x, out, weight, bias, *running, mean, scale, num_rows, momentum, eps, length, **blocks
+    )
+    return out, mean, scale
+
+
+def normalise_backward(
+    grad: Tensor, x: Tensor, weight: Tensor, mean: Tensor, scale: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of x, weight and bias."""
+    num_rows, length = x.shape
+    out, grad_weight, grad_bias = (
+        torch.empty_like(x),
+        torch.empty_like(mean),
+        torch.empty_like(mean),
+    )
+    blocks = _blocks(length, 16384)
+    _normalise_backward[(triton.cdiv(num_rows, blocks["BLOCK_R"]),)](
+        grad, x, out, weight, mean, scale, grad_weight, grad_bias, num_rows, length, **blocks
+    )
+    return out, grad_weight, grad_bias
+
+
+def pool(x: Tensor) -> Tensor:
+    """The largest of 2 × 2 in the last two dimensions; the first is the run."""
+    *planes, height, width = x.shape
+    out = torch.empty(*planes, height // 2, width // 2, dtype=x.dtype, device=x.device)
+    num = out[0].numel()
+    _pool[triton.cdiv(num, _SIZE), len(x)](x, out, num, HEIGHT=height, WIDTH=width, SIZE=_SIZE)
+    return out
+
+
+def pool_backward(grad: Tensor, x: Tensor) -> Tensor:
+    height, width = x.shape[-2:]
+    is_covered = height % 2 == 0 == width % 2
+    out, num = torch.empty_like(x) if is_covered else torch.zeros_like(x), grad[0].numel()
+    _pool_backward[triton.cdiv(num, _SIZE), len(x)](
+        grad, x, out, num, HEIGHT=height, WIDTH=width, SIZE=_SIZE
+    )
+    return out
+
+
+def look_up(x: Tensor, offsets: Tensor, slopes: Tensor, scale: float, density: float) -> Tensor:
+    """As :func:`qneurons.study.packs.means.look_up`, of pieces ``density`` · asinh(x / ``scale``)."""
+    out, num = torch.empty_like(x), x[0].numel()
+    _look_up[triton.cdiv(num, _SIZE), len(x)](
+        x, offsets, slopes, out, num, scale, density, NUM_PIECES=offsets.shape[1], SIZE=_SIZE
+    )
+    return out

@@ -1,0 +1,177 @@
+"""The layers of a pack that have kernels of their own on CUDA, and what they compute elsewhere.
+
+Tensors are run × channel × batch × height × width, of which every run is one contiguous piece.
+"""
+
+import importlib.util
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qneurons.study.networks import EPS, KERNEL, MOMENTUM, POOL
+
+_HAS_TRITON = importlib.util.find_spec("triton") is not None
+
+
+def is_fused(x: Tensor) -> bool:
+    """Whether Triton's kernels serve x."""
+    return _HAS_TRITON and x.is_cuda and x.dtype != torch.float64
+
+
+def convolve(x: Tensor, weight: Tensor, bias: Tensor, *, padding: int) -> Tensor:
+    """Every run's images by kernels of its own, of run × feature × channel × 3 × 3."""
+    if is_fused(x):
+        return _Convolution.apply(x, weight, bias, padding)
+    # One by one: a grouped convolution of all runs takes twice as long on a CPU.
+    of_runs = zip(x.transpose(1, 2), weight, bias, strict=True)
+    return torch.stack([F.conv2d(*of_run, padding=padding).transpose(0, 1) for of_run in of_runs])
+
+
+def connect(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Every run's columns by a matrix of its own, of run × feature × input.
+
+    Backward adds the weights' gradient to the weights and returns none, unless they require none:
+    of a loss times minus the learning rate that is a step of SGD, for which in float32 nothing as
+    large as the weights is written but these.
+    """
+    return _Dense.apply(x, weight, bias)
+
+
+def normalise(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+    """Batch normalisation in training of every run's channels; ``mean`` and ``var`` follow."""
+    if is_fused(x):
+        return _BatchNorm.apply(x.contiguous(), weight, bias, mean, var)
+    # Every row as a group of its own: on a CPU torch's batch normalisation reads far more slowly.
+    num, size = weight.numel(), x[0, 0].numel()
+    affine = weight.flatten(), bias.flatten()
+    out, of_rows, scale = torch.native_group_norm(
+        x.reshape(1, num, size), *affine, 1, num, size, num, EPS
+    )
+    with torch.no_grad():
+        mean.lerp_(of_rows.view_as(mean), MOMENTUM)
+        unbiased = (scale**-2 - EPS) * (size / (size - 1))  # as exact as var + EPS needs it
+        var.lerp_(unbiased.view_as(var), MOMENTUM)
+    return out.view(x.shape)
+
+
+def absorb(
+    weight: Tensor, bias: Tensor, factor: Tensor, offset: Tensor, mean: Tensor, var: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Weights and biases of a layer that does what batch normalisation before it would have done.
+
+    In evaluation that is to scale and to shift, which would take a pass over all of x.
+
+    Args:
+        weight: of a layer without padding, run × feature × channel (× 3 × 3).
+        bias: run × feature.
+        factor: the normalisation's own weight, run × channel.
+        offset: its own bias.
+        mean: its running mean.
+        var: its running variance.
+    """
+    scale = factor * (var + EPS).rsqrt()
+    shift = offset - mean * scale
+    channels = (len(scale), 1, -1) + (1,) * (weight.dim() - 3)
+    shifted = (weight * shift.view(channels)).flatten(2).sum(2)
+    return weight * scale.view(channels), bias + shifted
+
+
+def pool(x: Tensor) -> Tensor:
+    """The largest of 2 × 2."""
+    if is_fused(x):
+        return _MaxPool.apply(x.contiguous())
+    return F.max_pool2d(x.flatten(0, 1), POOL).unflatten(0, x.shape[:2])
+
+
+def _autocast(x: Tensor) -> Tensor:
+    device = x.device.type
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
+
+
+class _Dense(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        x = _autocast(x)
+        ctx.save_for_backward(x, weight)
+        return torch.baddbmm(bias.to(x.dtype).unsqueeze(2), weight.to(x.dtype), x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        (x, weight), (grad,) = ctx.saved_tensors, grads
+        grad_x = None
+        if ctx.needs_input_grad[0]:
+            grad_x = torch.bmm(weight.to(x.dtype).transpose(1, 2), grad)
+        if ctx.needs_input_grad[1]:
+            weight, across = weight.detach(), x.transpose(1, 2)
+            if x.dtype == weight.dtype:
+                weight.baddbmm_(grad, across)
+            else:
+                weight += torch.bmm(grad, across)
+        return grad_x, None, grad.sum(2)
+
+
+class _Convolution(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> Tensor:
+        from qneurons.study.packs.cuda_convolutions import correlate
+
+        x = _autocast(x)
+        if x.stride()[3:] != (x.shape[4], 1):
+            x = x.contiguous()
+        ctx.save_for_backward(x, weight)
+        ctx.padding = padding
+        matrix = weight.to(x.dtype).permute(0, 3, 4, 2, 1).flatten(1, 3).contiguous()
+        return correlate(x, matrix, bias, padding)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        from qneurons.study.packs.cuda_convolutions import correlate, correlate_gradients
+
+        x, weight = ctx.saved_tensors
+        grad, grad_x = grads[0].contiguous(), None
+        if ctx.needs_input_grad[0]:
+            mirrored = weight.to(x.dtype).flip(3, 4).permute(0, 3, 4, 1, 2).flatten(1, 3)
+            grad_x = correlate(grad, mirrored.contiguous(), None, KERNEL - 1 - ctx.padding)
+        matrix, grad_bias = correlate_gradients(x, grad, ctx.padding)
+        # Contiguous as the weights are: additions to many tensors are fused where they are alike.
+        grad_weight = matrix.unflatten(1, (KERNEL, KERNEL, -1)).permute(0, 4, 3, 1, 2).contiguous()
+        return grad_x, grad_weight, grad_bias, None
+
+
+class _BatchNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor
+    ) -> Tensor:
+        from qneurons.study.packs.cuda_layers import normalise
+
+        rows = x.view(weight.numel(), -1)
+        out, *moments = normalise(rows, weight, bias, (mean, var), MOMENTUM, EPS)
+        ctx.save_for_backward(rows, weight, *moments)
+        return out.view(x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        from qneurons.study.packs.cuda_layers import normalise_backward
+
+        rows, weight, *moments = ctx.saved_tensors
+        grad = grads[0].contiguous()
+        out, *of_affine = normalise_backward(grad.view(rows.shape), rows, weight, *moments)
+        return out.view(grad.shape), *(g.view(weight.shape) for g in of_affine), None, None
+
+
+class _MaxPool(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        from qneurons.study.packs.cuda_layers import pool
+
+        ctx.save_for_backward(x)
+        return pool(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        from qneurons.study.packs.cuda_layers import pool_backward
+
+        return pool_backward(grads[0].contiguous(), *ctx.saved_tensors)

@@ -1,0 +1,319 @@
+"""Trains a pack of runs, epoch by epoch, by the paper's protocol."""
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from qneurons.noise import seeded_delta
+from qneurons.study.data.datasets import ARRAYS, Dataset
+from qneurons.study.packs.means import MeanTable
+from qneurons.study.packs.memory import evaluated_at_once
+from qneurons.study.packs.network import MODES, PackedNetwork
+from qneurons.study.packs.randomness import initial_states, orders, stream, words
+from qneurons.study.packs.segments import Segment
+from qneurons.study.runs import Epoch, Run, packable, parse_setting
+
+PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
+GRADIENT_NOISE_DECAY = 0.55  # of the variance, as Neelakantan et al. (2015)
+_MEANS_AHEAD = 16  # epochs whose means are computed together on CUDA, in the time of one
+_STEPS_AHEAD = 64  # that the host may queue before it looks whether to stop
+
+
+class Pack:
+    """Runs that are trained together on one device.
+
+    Everything random is a function of a run's seed, the epoch and the step. So the tensors after an
+    epoch are all that a run needs to go on, alone or in any pack; runs with the same seed share
+    their initial weights, the order of their data and their draws.
+
+    Args:
+        runs: with equal :func:`packable`; those with the same activation and kind of setting are
+            best neighbours.
+        dataset: the runs' data.
+        device: where to train. On CUDA a step is one CUDA graph.
+        precision: ``"fp32"``, ``"tf32"``, ``"bf16"`` (activations, by autocast) or ``"fp64"``.
+        state: what :meth:`state` returned for the same runs after ``epoch`` epochs.
+        epoch: the number of epochs done.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        dataset: Dataset,
+        *,
+        device: torch.device,
+        precision: str,
+        state: dict[str, Tensor] | None = None,
+        epoch: int = 0,
+    ) -> None:
+        assert len({packable(run) for run in runs}) == 1, "these runs do not go together"
+        assert precision in PRECISIONS, precision
+        self.runs, self.epoch, self.precision, self.device = tuple(runs), epoch, precision, device
+        self.settings = [parse_setting(run.setting) for run in runs]
+        self.dtype = torch.float64 if precision == "fp64" else torch.float32
+        first, shape = runs[0], dataset.x_train.shape[1:]
+        if state is None:
+            state = initial_states(runs, shape)
+        tensors = {name: value.to(device, self.dtype, copy=True) for name, value in state.items()}
+        self.network = PackedNetwork(runs, shape, tensors)
+        self.parameters = [value.requires_grad_() for value in self.network.parameters()]
+        self.data = [getattr(dataset, name).to(device) for name in ARRAYS]
+        self.means = MeanTable(first.phi, self.network.lam)
+        self.chunk = evaluated_at_once(first.network, shape)
+        self.batch_size = first.batch_size
+        self.num_steps = -(-len(dataset.x_train) // self.batch_size)
+        noisy = [i for i, setting in enumerate(self.settings) if setting.eta]
+        self.noisy = torch.tensor(noisy, dtype=torch.int64, device=device)
+        self._allocate(len(dataset.x_train))
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+
+    def _allocate(self, num_images: int) -> None:
+        """What a step reads, filled anew for every epoch at the same place, as CUDA graphs need."""
+        seeds = list(dict.fromkeys(run.seed for run in self.runs))
+        num_draws = self.network.num_draws
+        if len(self.noisy):
+            num_draws += len(self.parameters)
+        device, num_runs = self.device, len(self.runs)
+        self.distinct_seeds = seeds
+        self.which_order = torch.tensor([seeds.index(run.seed) for run in self.runs], device=device)
+        self.order = torch.empty(len(seeds), num_images, dtype=torch.int64, device=device)
+        self.seeds = torch.empty(
+            self.num_steps, num_draws, num_runs, dtype=torch.int64, device=device
+        )
+        self.rates = torch.empty(self.num_steps, dtype=self.dtype, device=device)
+        self.deviations = torch.empty(
+            self.num_steps, len(self.noisy), dtype=self.dtype, device=device
+        )
+        self.step = torch.zeros(1, dtype=torch.int64, device=device)
+
+    # --- one epoch --------------------------------------------------------------------------------
+
+    def train_epoch(self, stop: Callable[[], bool] = lambda: False) -> list[Epoch] | None:
+        """Trains one epoch and evaluates; None if stopped in the middle, the pack is then spent."""
+        start = time.perf_counter()
+        with computing(self.precision, self.device):
+            self._begin(self.epoch + 1)
+            for step in range(self.num_steps):
+                if stop():
+                    return None
+                self._train(self._batch_size(step))
+                if self.device.type == "cuda" and step % _STEPS_AHEAD == 0:
+                    torch.cuda.synchronize(self.device)
+            self.epoch += 1
+            return self._record(start, stop)
+
+    def state(self) -> dict[str, Tensor]:
+        """Copies of all tensors on the CPU, of which the first dimension is the run."""
+        return {k: v.detach().to("cpu", copy=True) for k, v in self.network.tensors.items()}
+
+    def _begin(self, epoch: int) -> None:
+        """Draws the epoch's order of images and every step's seeds; sets λ and learning rates."""
+        self.lam = [setting.lam(epoch) for setting in self.settings]
+        self.network.set_lam(self.lam)
+        streams = [stream(seed, "order", epoch) for seed in self.distinct_seeds]
+        self.order.copy_(orders(torch.tensor(streams, device=self.device), self.order.shape[1]))
+        self.seeds.copy_(self._seeds("training", epoch, *self.seeds.shape[:2]))
+        first, (run, *_) = (epoch - 1) * self.num_steps, self.runs
+        steps = torch.arange(first, first + self.num_steps, dtype=torch.float64)
+        self.rates.copy_(run.learning_rate * (1 - run.learning_rate_decay) ** steps)
+        etas = torch.tensor([s.eta for s in self.settings if s.eta], dtype=torch.float64)
+        self.deviations.copy_((etas / (1 + steps[:, None]) ** GRADIENT_NOISE_DECAY).sqrt())
+        self.step.zero_()
+
+    def _seeds(self, use: str, epoch: int, num_steps: int, num_draws: int) -> Tensor:
+        """Seeds of step × draw × run."""
+        streams = [stream(run.seed, use, epoch) for run in self.runs]
+        steps, draws = (torch.arange(num, device=self.device) for num in (num_steps, num_draws))
+        return words(
+            torch.tensor(streams, device=self.device), steps[:, None, None], draws[:, None]
+        )
+
+    def _batch_size(self, step: int) -> int:
+        return min(self.batch_size, self.order.shape[1] - step * self.batch_size)
+
+    def _train(self, batch_size: int) -> None:
+        if self.device.type != "cuda":
+            self._train_eagerly(batch_size)
+            return
+        if batch_size not in self._graphs:
+            self._capture(batch_size)
+        self._graphs[batch_size].replay()
+
+    def _train_eagerly(self, batch_size: int) -> None:
+        """One step of every run: a deterministic function of the tensors that it reads."""
+        x_train, y_train, *_ = self.data
+        batch = torch.arange(batch_size, device=self.device) + self.step * self.batch_size
+        picked = self.order.index_select(1, batch).index_select(0, self.which_order)
+        seeds = self.seeds.index_select(0, self.step).squeeze(0)
+        # Whole images at a time, where x_train[picked] would copy pixel by pixel on the CPU.
+        batch_images = x_train.index_select(0, picked.flatten()).unflatten(0, picked.shape)
+        images = _scaled(batch_images, self.dtype).transpose(1, 2)
+        logits = self.network(images, seeds[: self.network.num_draws], training=True)
+        losses = F.cross_entropy(logits, y_train[picked], reduction="none").mean(1)
+        self._change_parameters(losses, seeds[self.network.num_draws :])
+        self.step += 1
+
+    @torch.no_grad()
+    def _change_parameters(self, losses: Tensor, noise_seeds: Tensor) -> None:
+        """A step of SGD: the gradients of -rate × loss are the changes."""
+        rate = self.rates.index_select(0, self.step)
+        changes = torch.autograd.grad(
+            losses, self.parameters, -rate.expand_as(losses), allow_unused=True
+        )
+        # None of the weights of dense layers, which backward has changed already.
+        pairs = zip(self.parameters, changes, strict=True)
+        left = {parameter: change for parameter, change in pairs if change is not None}
+        torch._foreach_add_(list(left), list(left.values()))
+        if not len(self.noisy):
+            return
+        deviation = rate * self.deviations.index_select(0, self.step).squeeze(0)
+        noise_seeds = noise_seeds.index_select(1, self.noisy)
+        for parameter, seed in zip(self.parameters, noise_seeds, strict=True):
+            parameter.index_add_(0, self.noisy, _noise(parameter, seed, deviation), alpha=-1)
+
+    def _capture(self, batch_size: int) -> None:
+        """Records a step as a CUDA graph; what trying it out changes is put back."""
+        changed = [*self.network.tensors.values(), self.step]
+        kept = [tensor.detach().clone() for tensor in changed]
+        stream = torch.cuda.Stream(self.device)
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
+            for _ in range(2):  # libraries choose their kernels, Triton compiles
+                self.step.zero_()  # after the last step there is none
+                self._train_eagerly(batch_size)
+        torch.cuda.current_stream(self.device).wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._train_eagerly(batch_size)
+        with torch.no_grad():
+            for tensor, value in zip(changed, kept, strict=True):
+                tensor.copy_(value)
+        self._graphs[batch_size] = graph
+
+    # --- evaluation -------------------------------------------------------------------------------
+
+    def _record(self, start: float, stop: Callable[[], bool]) -> list[Epoch] | None:
+        x_train, y_train, x_test, y_test = self.data
+        everyone, is_tenth = slice(len(self.runs)), self.epoch % 10 == 0
+        plan = [(everyone, x_train, y_train, "sample"), (everyone, x_test, y_test, "sample")]
+        noisy = [segment for segment in self.network.segments if segment.kind == "q"]
+        if noisy:  # what draws nothing is the same in all modes
+            self._add_means(noisy)
+            drawing = slice(noisy[0].start, noisy[-1].stop)
+            plan += [(drawing, x_test, y_test, mode) for mode in MODES[1:]]
+            if is_tenth:
+                plan.append((drawing, x_train, y_train, "limit"))
+        results = []
+        for part in plan:
+            totals = self._evaluate(*part, stop)
+            if totals is None:
+                return None
+            results.append(totals)
+        train, sample, *others = results
+        train_limit = train[0].clone() if is_tenth else torch.full_like(train[0], math.nan)
+        if noisy and is_tenth:
+            train_limit[drawing] = others.pop()[0]
+        tests = [sample.clone() for _ in MODES]
+        for test, other in zip(tests[1:], others, strict=False):  # none where nothing draws
+            test[:, drawing] = other
+        (train_loss, _), *tests = torch.stack([train, *tests]).tolist()
+        without_noise = train_limit.tolist()
+        seconds = (time.perf_counter() - start) / len(self.runs)
+        return [
+            self._epoch(
+                i,
+                train_loss[i],
+                without_noise[i],
+                [(loss[i], right[i]) for loss, right in tests],
+                seconds,
+            )
+            for i in range(len(self.runs))
+        ]
+
+    def _epoch(
+        self,
+        i: int,
+        train_loss: float,
+        train_loss_limit: float,
+        tests: list[tuple[float, float]],
+        seconds: float,
+    ) -> Epoch:
+        (loss, right), (loss_limit, right_limit), (loss_mean, right_mean) = tests
+        return Epoch(
+            run=self.runs[i].id,
+            epoch=self.epoch,
+            lam=self.lam[i],
+            train_loss=train_loss,
+            train_loss_limit=train_loss_limit,
+            test_loss=loss,
+            test_accuracy=right,
+            test_loss_limit=loss_limit,
+            test_accuracy_limit=right_limit,
+            test_loss_mean=loss_mean,
+            test_accuracy_mean=right_mean,
+            diverged=not (math.isfinite(train_loss) and math.isfinite(loss)),
+            seconds=seconds,
+        )
+
+    def _add_means(self, noisy: Sequence[Segment]) -> None:
+        for segment in noisy:
+            settings = self.settings[segment.runs]
+            now = {(segment.activation.name, setting.lam(self.epoch)) for setting in settings}
+            if not now <= self.means.known.keys():
+                ahead = _MEANS_AHEAD if self.device.type == "cuda" else 1
+                epochs = range(self.epoch, self.epoch + ahead)
+                lams = (setting.lam(epoch) for setting in settings for epoch in epochs)
+                self.means.add(segment.activation, lams)
+
+    @torch.no_grad()
+    def _evaluate(
+        self, runs: slice, images: Tensor, labels: Tensor, mode: str, stop: Callable[[], bool]
+    ) -> Tensor | None:
+        """Mean loss and accuracy of some runs over a whole set, 2 × run."""
+        network, num_runs = self.network.frozen(runs), len(self.runs[runs])
+        if mode == "mean":
+            network.set_means(self.means, self.lam[runs])
+        totals = torch.zeros(2, num_runs, dtype=torch.float64, device=self.device)
+        chunks = list(zip(images.split(self.chunk), labels.split(self.chunk), strict=True))
+        seeds = self._seeds("evaluation", self.epoch, len(chunks), self.network.num_draws)
+        for (x, y), seed in zip(chunks, seeds, strict=True):
+            if stop():
+                return None
+            shared = _scaled(x, self.dtype).transpose(0, 1)
+            x = shared.expand(num_runs, *shared.shape)
+            logits = network(x, seed[:, runs], training=False, mode=mode)
+            targets = y.expand(num_runs, -1)
+            losses = F.cross_entropy(logits, targets, reduction="none")
+            totals[0] += losses.sum(1, dtype=torch.float64)
+            totals[1] += (logits.argmax(1) == targets).sum(1)
+        return totals / len(images)
+
+
+def _scaled(images: Tensor, dtype: torch.dtype) -> Tensor:
+    return images.to(dtype).div_(255)
+
+
+def _noise(like: Tensor, seed: Tensor, deviation: Tensor) -> Tensor:
+    """Normal noise for some runs: with φ = 0 and λ its deviation, δ is just that."""
+    zero, shape = torch.zeros_like(deviation[:1]), (len(seed), *like.shape[1:])
+    return seeded_delta(shape, seed, deviation, zero, like[0].numel(), dtype=like.dtype)
+
+
+@contextlib.contextmanager
+def computing(precision: str, device: torch.device) -> Iterator[None]:
+    """Sets how products are rounded and, for Triton and CUDA graphs, the device; puts it back."""
+    place = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    is_tf32 = precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = is_tf32
+    try:
+        bf16 = torch.autocast(device.type, torch.bfloat16, precision == "bf16", cache_enabled=False)
+        with place, bf16:
+            yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before

@@ -1,0 +1,42 @@
+"""What a run draws: every draw is a function of the run's seed and of a named stream."""
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from qneurons.noise import philox
+from qneurons.study import networks as n
+from qneurons.study.runs import Run
+
+
+def stream(seed: int, *names: object) -> int:
+    """A seed of 63 bits for one use of a run's randomness, as in ``stream(0, "order", epoch)``."""
+    digest = hashlib.sha256(repr((seed, *names)).encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
+def words(streams: Tensor, *counters: Tensor) -> Tensor:
+    """63 random bits for every stream and up to four counters below 2^32, all broadcast."""
+    zero = torch.zeros_like(counters[0])
+    c0, c1, c2, c3 = (*counters, *(zero,) * (4 - len(counters)))
+    mask = 0xFFFFFFFF
+    drawn = philox((c0, c1, c2, c3), (streams & mask, streams >> 32))
+    return drawn[0] | (drawn[1] & 0x7FFFFFFF) << 32
+
+
+def orders(streams: Tensor, num: int) -> Tensor:
+    """A permutation of 0, …, num - 1 for every stream."""
+    return words(streams[:, None], torch.arange(num, device=streams.device)).argsort(
+        dim=1, stable=True
+    )
+
+
+def initial_states(runs: Sequence[Run], shape: Sequence[int]) -> dict[str, Tensor]:
+    """Tensors of every run, which depend on its seed alone, stacked."""
+    own = {
+        seed: n.initial_state(runs[0].network, shape, stream(seed, "weights"))
+        for seed in {run.seed for run in runs}
+    }
+    return {k: torch.stack([own[run.seed][k] for run in runs]) for k in own[runs[0].seed]}

@@ -1,0 +1,90 @@
+"""Checkpoint files: tensors of a pack, written whole or not at all, verified before use."""
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator, Set
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from qneurons.study.errors import StudyError
+from qneurons.study.files import RANDOM_NAME, make_folder, random_name, sync_folder, write_all
+from qneurons.study.store.locks import abandoned, create_locked
+
+
+class _Sink:
+    """Takes what ``torch.save`` writes. An error is kept for later: its C++ cannot bear one."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._sha256 = hashlib.sha256()
+        self._error: OSError | None = None
+
+    def write(self, data: bytes | memoryview) -> int:
+        if self._error is None:
+            try:
+                write_all(self._fd, data)
+            except OSError as error:
+                self._error = error
+            self._sha256.update(data)
+        return len(data)
+
+    def flush(self) -> None:
+        pass
+
+    def finish(self) -> str:
+        if self._error is not None:
+            raise self._error
+        os.fsync(self._fd)
+        return self._sha256.hexdigest()
+
+
+@contextlib.contextmanager
+def saving(folder: Path, state: dict[str, Tensor]) -> Iterator[tuple[str, str]]:
+    """Writes a file, and yields its name and sha256; no ``sweep`` removes it inside the block."""
+    make_folder(folder)
+    path = folder / f"{random_name()}.pt"
+    temporary = path.with_suffix(".tmp")
+    fd = create_locked(temporary)
+    try:
+        try:
+            sink = _Sink(fd)
+            torch.save(state, sink)  # type: ignore[arg-type]
+            sha256 = sink.finish()
+            os.replace(temporary, path)
+            sync_folder(folder)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        yield path.name, sha256
+    finally:
+        os.close(fd)
+
+
+def verify(path: Path, sha256: str) -> None:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != sha256:
+        raise StudyError(
+            f"checkpoint {path} was changed after it was written: its checksum does not fit; "
+            "restore it from a copy, or delete it (its runs then start from their beginning; "
+            "nothing else is lost)"
+        )
+
+
+def load(path: Path) -> dict[str, Tensor]:
+    """The tensors of a verified file; what is not used of them is not read."""
+    return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+
+
+def sweep(folder: Path, needed: Set[str]) -> None:
+    """Deletes what ``saving`` made and nobody needs, unless a living process is just saving it."""
+    for path in (*folder.glob(f"{RANDOM_NAME}.pt"), *folder.glob(f"{RANDOM_NAME}.tmp")):
+        # A file that cannot be deleted does no harm: it is tried again.
+        with contextlib.suppress(OSError):
+            if path.name not in needed:
+                with abandoned(path) as free:
+                    if free:
+                        path.unlink(missing_ok=True)

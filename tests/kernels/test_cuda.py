@@ -1,0 +1,64 @@
+"""The Triton backend's own choices: whole blocks or parts of them, and which memory is in order."""
+
+import pytest
+import torch
+
+triton = pytest.importorskip("triton")
+
+from qneurons.kernels import cuda as backend  # noqa: E402
+from qneurons.kernels import plain  # noqa: E402
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def law(groups: int = 1):
+    seed = torch.arange(groups, device=DEVICE)
+    return seed, torch.full((groups,), 0.5, device=DEVICE), torch.zeros(1, device=DEVICE)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        ((1,), torch.float32),
+        ((1025,), torch.bfloat16),
+        ((1025,), torch.float64),
+        ((2, 4100), torch.float32),
+    ],
+    ids=str,
+)
+def test_whole_blocks_and_parts_of_them_agree(shape, dtype, monkeypatch):
+    x = torch.randn(shape, device=DEVICE).to(dtype)
+    groups, inner = (1, x.numel()) if len(shape) == 1 else shape
+    arguments = (*law(groups), inner, "q_elu", [1.0])
+    monkeypatch.setattr(backend, "_MANY_BLOCKS", 10**9)
+    parts = backend.forward(x, *arguments), backend.backward(x, x, *arguments)
+    monkeypatch.setattr(backend, "_MANY_BLOCKS", 0)
+    whole = backend.forward(x, *arguments), backend.backward(x, x, *arguments)
+    assert all(torch.equal(a, b) for a, b in zip(parts, whole, strict=True))
+    torch.testing.assert_close(whole[0], plain.forward(x, *arguments), rtol=1e-2, atol=1e-5)
+
+
+def test_more_groups_than_a_grid_has_rows(monkeypatch):
+    x = torch.randn(3, 700, device=DEVICE)
+    arguments = (*law(3), 700, "q_elu", [1.0])
+    want = backend.forward(x, *arguments)
+    monkeypatch.setattr(backend, "_MAX_GROUPS", 2)
+    torch.testing.assert_close(backend.forward(x, *arguments), want)
+
+
+@pytest.mark.parametrize(
+    ("make", "matrices"),
+    [
+        (lambda: torch.empty(3, 4, 5), (1, 1)),
+        (lambda: torch.empty(()), (1, 1)),
+        (lambda: torch.empty(4, 5).t(), (4, 5)),
+        (lambda: torch.empty(2, 3, 4, 5).to(memory_format=torch.channels_last), (20, 3)),
+        (lambda: torch.empty(2, 3, 2, 4, 5).to(memory_format=torch.channels_last_3d), (40, 3)),
+        (lambda: torch.empty(1, 3, 4, 5).to(memory_format=torch.channels_last), (20, 3)),
+        (lambda: torch.empty(6, 4)[::2], None),
+        (lambda: torch.empty(1, 4).expand(3, 4), None),
+        (lambda: torch.empty(2, 3, 4, 5).permute(3, 1, 0, 2), None),
+    ],
+)
+def test_which_memory_is_a_batch_of_matrices(make, matrices):
+    assert backend._as_matrices(make()) == matrices

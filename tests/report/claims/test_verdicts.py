@@ -1,0 +1,24 @@
+"""The grid of the paper that claims are about."""
+
+import pytest
+
+pytest.importorskip("polars")
+pytest.importorskip("scipy")
+
+from qneurons.report.claims.verdicts import ANSWERS, CURVED, Q_SETTINGS, paper_cells
+from qneurons.study.spec import load_study
+
+
+def test_the_grid_is_that_of_the_study():
+    study = load_study("paper")
+    assert set(paper_cells()) == {run.cell for run in study.runs}
+    assert {"base", "limit", *Q_SETTINGS} == {run.setting for run in study.runs}
+
+
+def test_cells_of_some_activations():
+    assert len(paper_cells()) == 24
+    assert {cell.activation for cell in paper_cells(CURVED)} == {"tanh", "elu", "softplus"}
+
+
+def test_answers_are_the_three_that_a_reader_is_told():
+    assert ANSWERS == ("holds", "does not hold", "not decided by these data")

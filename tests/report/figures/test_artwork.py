@@ -1,0 +1,111 @@
+"""A figure as files and as part of a page."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from qneurons.report.figures.artwork import (
+    ON_DARK,
+    PALE,
+    css_name,
+    figure_files,
+    to_svg,
+    write_file,
+)
+from qneurons.study.errors import StudyError
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture(scope="module")
+def figure():
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3, 2), layout="constrained")
+    ax = figure.subplots()
+    ax.plot([1, 2, 3], [1, 4, 2], color="#0072b2", marker="o", clip_on=True)
+    ax.imshow([[0.0, 1.0]], extent=(1, 3, 1, 4), aspect="auto")
+    ax.set_title("a < b & c = 0.12345")
+    return figure
+
+
+def test_files_are_a_png_and_a_pdf_and_the_same_twice(figure):
+    files = figure_files(figure, "plot")
+    assert list(files) == ["plot.png", "plot.pdf"]
+    assert files["plot.png"].startswith(b"\x89PNG")
+    assert files["plot.pdf"].startswith(b"%PDF")
+    assert files == figure_files(figure, "plot")
+
+
+def test_svg_is_well_formed_and_free_of_addresses(figure):
+    svg = to_svg(figure, "plot")
+    root = ET.fromstring(svg)
+    assert "a < b & c = 0.12345" in "".join(root.itertext())
+    assert "http" not in svg
+    assert "data:image/png;base64," in svg
+
+
+def test_svg_takes_the_pages_colours(figure):
+    svg = to_svg(figure, "plot")
+    assert f"var({css_name('#0072b2')})" in svg
+    assert not any(colour in svg for colour in ON_DARK)
+
+
+def test_svg_ids_are_the_figures_own_and_every_reference_resolves(figure):
+    one, two = to_svg(figure, "one"), to_svg(figure, "two")
+    ids = [set(re.findall(r'\bid="([^"]*)"', svg)) for svg in (one, two)]
+    assert ids[0]
+    assert not ids[0] & ids[1]
+    assert set(re.findall(r'(?:url\(#|href="#)([^")]*)', one)) <= ids[0]
+
+
+def contrast(one, other):
+    """The ratio of WCAG 2, from 1 to 21."""
+    from matplotlib.colors import to_rgb
+
+    def luminance(colour):
+        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted(luminance(to_rgb(colour)) for colour in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize(
+    "light", [colour for colour in ON_DARK if colour != PALE]
+)  # the grid is to be faint
+def test_lines_stand_out_on_a_light_and_on_a_dark_page(light):
+    assert contrast(light, "#ffffff") > 2
+    assert contrast(ON_DARK[light], "#15171b") > 3
+
+
+def test_writing_makes_the_folder_and_leaves_one_file(tmp_path):
+    path = write_file(tmp_path / "new" / "page.html", b"whole")
+    assert path.read_bytes() == b"whole"
+    assert [p.name for p in path.parent.iterdir()] == ["page.html"]
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StudyError, match=r"cannot write .*page\.html") as error:
+        write_file(tmp_path / "file" / "page.html", b"")
+    assert "\n" not in str(error.value)
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
+    path = write_file(tmp_path / "page.html", b"old")
+
+    def fail(fd):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(StudyError, match="No space left"):
+        write_file(path, b"new")
+    assert path.read_bytes() == b"old"
+
+
+def test_svg_numbers_are_short(figure):
+    assert not any(
+        re.search(r"\d\.\d{3}", tag) for tag in re.findall(r"<[^>]*>", to_svg(figure, "plot"))
+    )

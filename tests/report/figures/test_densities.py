@@ -1,0 +1,106 @@
+"""The numbers of the figures without training, against the exact laws."""
+
+import math
+
+import pytest
+import torch
+
+from qneurons import moments
+from qneurons.noise import QLaw
+from qneurons.report.figures.densities import (
+    PAPER_ACTIVATIONS,
+    check_drawable,
+    is_drawable,
+    law_of_q,
+    neuron_density,
+)
+from qneurons.study.errors import StudyError
+
+
+@pytest.mark.parametrize(("lam", "phi"), [(0.1, 1e-3), (1.0, 0.3), (0.5, 0.0)])
+def test_the_density_of_q_is_the_laws(lam, phi):
+    law = law_of_q(lam, phi, low=-9, high=11, points=4001)
+    assert torch.equal(law.q, law.q.sort().values)
+    in_hole = (law.q > 1 - phi) & (law.q < 1 + phi)
+    assert (law.density[in_hole] == 0).all()
+    exact = QLaw(torch.tensor(lam).double(), phi, validate_args=False)
+    outside = law.q[~in_hole]
+    torch.testing.assert_close(law.density[~in_hole], exact.log_prob(outside).exp())
+    assert torch.trapezoid(law.density, law.q).item() == pytest.approx(1, abs=1e-4)
+
+
+def test_the_edges_of_the_hole_are_vertical():
+    law = law_of_q(0.2, 0.1)
+    steps = law.density.diff().abs()
+    peak = 1 / (0.2 * math.sqrt(2 * math.pi))
+    jumps = (steps > 0.99 * peak).nonzero().flatten()
+    assert len(jumps) == 2
+    assert (law.q.diff()[jumps] < 1e-12).all()
+
+
+@pytest.mark.parametrize("activation", ["tanh", "elu", "mish"])
+def test_pixels_hold_the_exact_probabilities(activation):
+    cell = neuron_density(activation, 0.5, columns=7, lines=30)
+    j = 4
+    for i in (3, 14, 20):
+        low, high = cell.edges[i].item(), cell.edges[i + 1].item()
+        mass = moments.cdf(high, cell.x[j], activation, 0.5) - moments.cdf(
+            low, cell.x[j], activation, 0.5
+        )
+        assert cell.density[i, j].item() == pytest.approx(mass.item() / (high - low), abs=1e-9)
+
+
+def test_fine_pixels_tend_to_the_density():
+    cell = neuron_density("tanh", 0.3, 0.0, columns=5, lines=4000)
+    x, middle = cell.x[3], (cell.edges[1:] + cell.edges[:-1]) / 2
+    exact = moments.density(middle, x, "tanh", 0.3, 0.0)
+    smooth = exact < 10  # at an extreme value of g the density is infinite
+    torch.testing.assert_close(cell.density[smooth, 3], exact[smooth], rtol=0.05, atol=0.02)
+    assert exact[smooth].max() > 1
+
+
+def test_atoms_are_in_the_picture():
+    cell = neuron_density("relu", 1.0, columns=7, lines=50)
+    _, masses = moments.atoms(cell.x[-1], "relu", 1.0)
+    pixel = (cell.edges <= cell.x[-1]).sum() - 1
+    held = cell.density[pixel, -1] * cell.edges.diff()[pixel]
+    assert held >= masses[0] > 0.8
+
+
+def test_f_and_the_limit_stay_in_the_frame():
+    for activation in PAPER_ACTIVATIONS:
+        cell = neuron_density(activation, 1.0, columns=9, lines=2)
+        for line in (cell.f, cell.limit):
+            assert (line > cell.edges[0]).all()
+            assert (line < cell.edges[-1]).all()
+        torch.testing.assert_close(cell.limit[4], torch.tensor(0.0).double())
+
+
+def test_every_argument_has_an_effect():
+    plain = neuron_density("elu", 0.5, columns=9, lines=8).density
+    assert not torch.equal(plain, neuron_density("elu", 0.6, columns=9, lines=8).density)
+    assert not torch.equal(plain, neuron_density("elu", 0.5, 0.3, columns=9, lines=8).density)
+    assert neuron_density("elu", 0.5, reach=1.0, columns=9, lines=8).x[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("activations", "lams", "phi", "message"),
+    [
+        (["elu"], [0.0], 1e-3, "λ = 0 .* above 0"),
+        (["elu"], [math.nan], 1e-3, "λ = nan"),
+        (["elu"], [1.0], -1.0, "φ = -1 .* 0 or more"),
+        (["el"], [1.0], 1e-3, "unknown activation 'el'; did you mean 'elu'"),
+        (["elu", "sin"], [1.0], 1e-3, "cannot draw 'sin'"),
+        ([], [1.0], 1e-3, "activations is empty"),
+        (["elu"], [], 1e-3, "lams is empty"),
+    ],
+)
+def test_what_has_no_density_is_refused(activations, lams, phi, message):
+    with pytest.raises(StudyError, match=message):
+        check_drawable(activations, lams, phi)
+
+
+def test_what_is_drawable():
+    assert is_drawable("gelu_tanh")
+    assert not is_drawable("sin")
+    assert not is_drawable("no such row")

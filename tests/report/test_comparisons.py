@@ -1,0 +1,299 @@
+"""Which runs are compared, at which epoch, and the numbers that come of it."""
+
+import math
+
+import numpy as np
+import pytest
+
+pl = pytest.importorskip("polars")
+stats = pytest.importorskip("scipy.stats")
+
+from qneurons.report import comparisons  # noqa: E402
+from qneurons.report.comparisons import (
+    METRICS,
+    Cell,
+    Contrast,
+    contrasts,
+    curves,
+    declared_pairs,
+    finals,
+    run_states,
+    setting_order,
+)
+from qneurons.report.inference import (
+    Estimate,
+    holm,
+    sign_flip,
+)
+from qneurons.study.errors import StudyError  # noqa: E402
+
+ELU = ("digits", "mnist-mlp", False, "elu")
+
+
+def of(rows, setting, **wanted):
+    [row] = [
+        row
+        for row in rows
+        if row.setting == setting and all(getattr(row, k) == v for k, v in wanted.items())
+    ]
+    return row
+
+
+def column(frame, setting, name, epoch):
+    rows = frame.filter((pl.col("setting") == setting) & (pl.col("epoch") == epoch))
+    return rows.sort("seed")[name].to_numpy()
+
+
+def test_the_order_of_settings():
+    settings = ["a9", "n0.001", "c0.1", "limit", "a1", "c0.02", "base", "a2@0.25"]
+    assert sorted(settings, key=setting_order) == [
+        "base", "limit", "c0.02", "c0.1", "a1", "a2@0.25", "a9", "n0.001",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_finals_are_the_values_of_the_last_epoch(make_frame, metric):
+    frame = make_frame(cells=[ELU], epochs=4)
+    rows = finals(frame, metric=metric)
+    assert [row.setting for row in rows] == ["base", "limit", "c0.02", "c0.1", "a1", "a5", "a9"]
+    row = of(rows, "a1")
+    values = column(frame, "a1", metric, 4)
+    assert row.epoch == 4
+    assert row.cell == Cell(*ELU)
+    assert list(row.values.values()) == list(values)
+    interval = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (row.estimate.low, row.estimate.high) == pytest.approx(tuple(interval))
+
+
+def test_an_incomplete_run_is_left_out_and_counted(make_frame):
+    frame = make_frame(cells=[ELU], epochs=6, incomplete={("c0.1", 3): 2, ("base", 0): 5})
+    rows = finals(frame)
+    assert set(range(10)) - of(rows, "c0.1").values.keys() == {3}
+    assert run_states(frame)["state"].value_counts(name="n").sort("n").rows() == [
+        ("incomplete", 2),
+        ("compared", 68),
+    ]
+    assert of(rows, "c0.1").estimate.n == 9
+    assert {row.epoch for row in rows} == {6}
+
+
+def test_the_epoch_compared_is_what_half_of_a_cells_runs_reached(make_frame):
+    early = {(s, seed): 3 for s in ("base", "limit", "c0.02", "c0.1") for seed in range(10)}
+    frame = make_frame(epochs=8, incomplete={(ELU, *key): 3 for key in early})
+    states = run_states(frame)
+    targets = dict(states.select("activation", "target").unique().iter_rows())
+    assert targets == {"elu": 3, "tanh": 8}
+    rows = [row for row in finals(frame) if row.cell == Cell(*ELU)]
+    assert all(row.estimate.n == 10 and row.epoch == 3 for row in rows)
+    # one run less behind, and half have reached the end
+    late = {("c0.1", seed): 3 for seed in range(10)}
+    half = make_frame(cells=[ELU], settings=("base", "c0.1"), epochs=8, incomplete=late)
+    assert run_states(half)["target"].unique().to_list() == [8]
+
+
+@pytest.mark.parametrize("missing", [math.nan, None])
+def test_diverged_runs_are_counted_not_averaged(make_frame, missing):
+    frame = make_frame(cells=[ELU], diverged={("c0.1", 2): 3, ("c0.1", 5): 1})
+    frame = frame.with_columns(
+        pl.when(pl.col("diverged")).then(pl.lit(missing)).otherwise("test_accuracy")
+        .alias("test_accuracy")
+    )  # fmt: skip
+    row = of(finals(frame), "c0.1")
+    assert row.diverged == (2, 5)
+    assert row.estimate.n == 8
+    assert not math.isnan(row.estimate.mean)
+    against = of(contrasts(finals(frame)), "c0.1", reference="base")
+    assert (against.diverged, against.seeds) == ((2, 0), 10)
+
+
+def test_a_cell_of_which_all_runs_diverged(make_frame):
+    settings = ("base", "c0.1")
+    diverged = {(setting, seed): 2 for setting in settings for seed in range(3)}
+    frame = make_frame(cells=[ELU], settings=settings, seeds=3, diverged=diverged)
+    rows = finals(frame)
+    assert all(row.estimate.n == 0 and row.diverged == (0, 1, 2) for row in rows)
+    [row] = contrasts(rows)
+    assert (row.test, row.p, row.outcome) == ("none", 1.0, "unclear")
+
+
+def test_a_value_that_was_not_recorded_is_left_out(make_frame):
+    frame = make_frame(cells=[ELU]).with_columns(
+        pl.when((pl.col("seed") == 4) & (pl.col("setting") == "a1"))
+        .then(None).otherwise("test_accuracy_mean").alias("test_accuracy_mean")
+    )  # fmt: skip
+    row = of(finals(frame, metric="test_accuracy_mean"), "a1")
+    assert set(range(10)) - row.values.keys() == {4}
+
+
+def test_best_is_the_peak_of_the_mean_curve(make_frame):
+    frame = make_frame(cells=[ELU], epochs=5).with_columns(
+        pl.col("test_accuracy") + 0.2 * (pl.col("epoch") == 3),
+        pl.col("train_loss") - 3.0 * (pl.col("epoch") == 2),
+    )
+    best = of(finals(frame), "a5").best
+    values = column(frame, "a5", "test_accuracy", 3)
+    assert best.epoch == 3
+    assert best.estimate.mean == pytest.approx(values.mean())
+    assert best.estimate.sd == pytest.approx(values.std(ddof=1))
+    assert best.single == values.max()
+    lowest = of(finals(frame, metric="train_loss"), "a5").best
+    assert lowest.epoch == 2
+    assert lowest.single == column(frame, "a5", "train_loss", 2).min()
+
+
+def test_curves_are_over_the_same_seeds_at_every_epoch(make_frame):
+    frame = make_frame(cells=[ELU], epochs=4, incomplete={("a1", 0): 2}, diverged={("a1", 1): 3})
+    means = curves(frame).filter(pl.col("setting") == "a1")
+    assert means["epoch"].to_list() == [1, 2, 3, 4]
+    assert means["n"].unique().to_list() == [8]
+    values = column(frame, "a1", "test_accuracy", 2)[2:]
+    low, high = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    row = means.row(1, named=True)
+    assert (row["mean"], row["low"], row["high"]) == pytest.approx((values.mean(), low, high))
+
+
+def test_a_single_seed_has_means_without_intervals(make_frame):
+    frame = make_frame(cells=[ELU], seeds=1)
+    rows = finals(frame)
+    assert all(not math.isnan(r.estimate.mean) and math.isnan(r.estimate.low) for r in rows)
+    assert all(math.isnan(row.best.estimate.low) for row in rows)
+    assert all((row.p, row.p_holm, row.outcome) == (1, 1, "unclear") for row in contrasts(rows))
+    assert curves(frame)["low"].is_nan().fill_null(True).all()
+
+
+def test_the_declared_contrasts():
+    pairs = declared_pairs(["base", "limit", "c0.02", "a1", "n0.001"])
+    assert pairs == [
+        ("limit", "base"), ("n0.001", "base"), ("c0.02", "base"), ("a1", "base"),
+        ("c0.02", "limit"), ("a1", "limit"),
+    ]  # fmt: skip
+    assert declared_pairs(["c0.02", "a1"]) == []
+    assert declared_pairs(["limit", "a1"]) == [("a1", "limit")]
+
+
+def test_contrasts_are_paired_by_seed_and_corrected_within_the_cell(make_frame):
+    frame = make_frame(gain=1e-4, noise=1e-4, spread=0.01)
+    rows = contrasts(finals(frame))
+    assert len(rows) == 2 * 11
+    row = of(rows, "c0.1", reference="base", cell=Cell(*ELU))
+    mine = frame.filter(pl.col("activation") == "elu")
+    differences = column(mine, "c0.1", "test_accuracy", 5) - column(
+        mine, "base", "test_accuracy", 5
+    )
+    assert row.difference.mean == pytest.approx(differences.mean())
+    assert (row.test, row.p) == ("sign-flip", sign_flip(differences))
+    assert row.difference.high - row.difference.low < 1e-3  # seeds' spread is not in it
+    family = [row for row in rows if row.cell == Cell(*ELU)]
+    assert [r.p_holm for r in family] == holm([r.p for r in family])
+
+
+def test_unpaired_seeds_are_left_out_of_a_contrast(make_frame):
+    frame = make_frame(cells=[ELU], settings=("base", "c0.1"), seeds=6, incomplete={("base", 2): 1})
+    frame = frame.filter((pl.col("setting") == "base") | (pl.col("seed") != 5))
+    [row] = contrasts(finals(frame))
+    assert (row.difference.n, row.seeds) == (4, 4)
+    none = frame.filter((pl.col("setting") == "base") == (pl.col("seed") < 3))
+    [row] = contrasts(finals(none))
+    assert (row.difference.n, row.test, row.p, row.outcome) == (0, "none", 1.0, "unclear")
+    assert math.isnan(row.difference.mean)
+
+
+def test_equal_values_differ_by_nothing(make_frame):
+    frame = make_frame(cells=[ELU], settings=("base", "limit"), noise=0.0)
+    [row] = contrasts(finals(frame))
+    assert (row.difference.low, row.difference.high, row.p) == (0.0, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("metric", ["test_accuracy", "train_loss"])
+def test_outcomes_know_which_direction_is_better(make_frame, metric):
+    up = {"c0.1": 0.01, "a1": -0.01}
+    rows = contrasts(finals(make_frame(cells=[ELU], gain=up, loss_gain=up), metric=metric))
+    outcomes = {row.setting: row.outcome for row in rows if row.reference == "base"}
+    assert outcomes["c0.1"] == "better"
+    assert outcomes["a1"] == "worse"
+    assert of(rows, "c0.1", reference="base").gain.mean == pytest.approx(0.01, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("diverged", "mean", "outcome"),
+    [
+        ((0, 0), 1.0, "better"),
+        ((1, 1), 1.0, "better"),
+        ((1, 0), 1.0, "unclear"),
+        ((0, 1), -1.0, "unclear"),
+        ((1, 0), -1.0, "worse"),
+        ((9, 0), 1.0, "worse"),
+        ((0, 9), -1.0, "better"),
+    ],
+)
+def test_diverging_more_often_is_never_better(diverged, mean, outcome):
+    difference = Estimate(8, mean, 0.1, mean - 0.1, mean + 0.1)
+    metric = METRICS["test_accuracy"]
+    row = Contrast(Cell(*ELU), "c0.1", "base", metric, difference, "t", 0.001, 0.01, diverged, 17)
+    assert row.outcome == outcome
+
+
+def test_divergence_is_counted_over_the_seeds_that_both_have(make_frame):
+    dead = {("c0.1", seed): 2 for seed in range(6)}
+    frame = make_frame(cells=[ELU], settings=("base", "c0.1"), seeds=6, diverged=dead)
+    [row] = contrasts(finals(frame))
+    assert (row.diverged, row.seeds, row.outcome) == ((6, 0), 6, "worse")
+    for seeds, outcome in ((2, "unclear"), (3, "worse")):
+        few = frame.filter((pl.col("setting") == "c0.1") | (pl.col("seed") < seeds))
+        [row] = contrasts(finals(few))
+        assert (row.diverged, row.outcome) == ((seeds, 0), outcome)
+    apart = frame.filter((pl.col("setting") == "base") == (pl.col("seed") < 3))
+    [row] = contrasts(finals(apart))
+    assert (row.diverged, row.seeds, row.outcome) == ((0, 0), 0, "unclear")
+
+
+def test_false_positives_in_a_cell_stay_near_the_level(make_frame):
+    frame = make_frame(cells=[("digits", "m", False, f"f{i}") for i in range(80)], epochs=1)
+    cells = {row.cell for row in contrasts(finals(frame)) if row.outcome != "unclear"}
+    assert len(cells) / 80 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 80)
+
+
+def test_runs_of_two_protocols_are_never_compared(make_frame):
+    """Base at one learning rate and c0.1 at another, and other seeds at another rate."""
+    frame = make_frame(cells=[ELU], settings=("base", "c0.1"), gain=0.3)
+    slow = pl.lit("learning rate 0.0001").alias("protocol")
+    apart = pl.concat(
+        [
+            frame.filter(setting="base").with_columns(slow),
+            frame.filter(setting="c0.1"),
+        ]
+    )
+    assert contrasts(finals(apart)) == []
+    by_seed = pl.when(pl.col("seed") < 5).then(slow).otherwise("protocol").alias("protocol")
+    ends = finals(frame.with_columns(by_seed))
+    assert sorted((row.cell.protocol, row.setting, len(row.values)) for row in ends) == [
+        ("", "base", 5),
+        ("", "c0.1", 5),
+        ("learning rate 0.0001", "base", 5),
+        ("learning rate 0.0001", "c0.1", 5),
+    ]
+    assert str(ends[-1].cell).endswith(", learning rate 0.0001")
+
+
+def test_an_epoch_that_is_there_twice_is_an_error(make_frame):
+    frame = make_frame(cells=[ELU], settings=("base", "c0.1"))
+    with pytest.raises(StudyError, match=r"base, seed 0: epoch 1 "):
+        finals(pl.concat([frame, frame]))
+
+
+def test_an_unknown_metric_is_an_error_that_names_the_known(make_frame):
+    with pytest.raises(StudyError, match="'accuracy' is not one of test_accuracy, "):
+        finals(make_frame(), metric="accuracy")
+
+
+def test_an_empty_frame_has_no_numbers(make_frame):
+    empty = make_frame().clear()
+    assert finals(empty) == []
+    assert contrasts([]) == []
+    assert curves(empty).is_empty()
+
+
+def test_a_whole_paper_is_summarised_in_seconds(make_frame, paper_cells):
+    frame = make_frame(cells=paper_cells, epochs=100, every=10)
+    assert len(contrasts(finals(frame))) == 24 * 11
+    assert np.isfinite([row.estimate.mean for row in comparisons.finals(frame)]).all()

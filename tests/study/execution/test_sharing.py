@@ -1,0 +1,62 @@
+"""Several processes on one store."""
+
+import threading
+
+from qneurons.study.execution import session
+from qneurons.study.execution.executor import Outcome
+from qneurons.study.store.store import Store
+
+
+def test_processes_that_share_a_store_share_the_work(bench, make_study, fake_pack, monkeypatch):
+    monkeypatch.setattr(session, "POLL_S", 0.01)
+    study = make_study(num_seeds=24, epochs=2)
+    Store.open(bench.folder, create=True)
+    barrier = threading.Barrier(3, timeout=20)
+    pack_class = fake_pack(on_step=lambda pack: pack.epoch or _meet(barrier))
+    outcomes = []
+    threads = [
+        threading.Thread(target=lambda: outcomes.append(bench.run(study, pack_class)))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes == [Outcome.FINISHED] * 3
+    trained = sorted(seed for seeds, _ in pack_class.built for seed in seeds)
+    assert trained == list(range(24))
+    assert Store.open(bench.folder).progress() == {run.id: 2 for run in study.runs}
+
+
+def _meet(barrier):
+    """Waits for the others the first time, so that all are at work at once."""
+    try:
+        barrier.wait()
+    except threading.BrokenBarrierError:
+        return
+    barrier.abort()
+
+
+def test_what_others_train_is_waited_for(bench, make_study, fake_pack, monkeypatch):
+    study = make_study(num_seeds=2, epochs=2)
+    other = Store.open(bench.folder, create=True)
+    held = other.claim([run.id for run in study.runs])
+    naps = []
+
+    def sleep(seconds):
+        naps.append(seconds)
+        if len(naps) == 3:
+            held.release()  # it was killed, say
+
+    monkeypatch.setattr(session.time, "sleep", sleep)
+    assert bench.run(study, fake_pack()) is Outcome.FINISHED
+    assert naps == [session.POLL_S] * 3
+    assert bench.notices == ["all that is left is being trained by other processes: waiting"]
+
+
+def test_waiting_ends_when_a_stop_is_asked_for(bench, make_study, fake_pack, monkeypatch):
+    study = make_study(num_seeds=2)
+    other = Store.open(bench.folder, create=True)
+    monkeypatch.setattr(session.time, "sleep", lambda seconds: None)
+    with other.claim([run.id for run in study.runs]):
+        assert bench.run(study, fake_pack(), stop_after=9) is Outcome.INTERRUPTED

@@ -1,0 +1,148 @@
+"""Streams of seeds, and the packed network against ordinary modules."""
+
+import pytest
+import torch
+
+from qneurons import q_activation
+from qneurons.activations import register, resolve, unregister
+from qneurons.study import networks
+from qneurons.study.packs.means import MeanTable
+from qneurons.study.packs.network import PackedNetwork, drop
+from qneurons.study.runs import Run
+
+
+def run(setting="base", seed=0, network="mnist-mlp", activation="elu", dropout=False):
+    return Run("digits", network, dropout, activation, setting, seed, 64, 0.05)
+
+
+def packed(runs, shape):
+    states = [networks.initial_state(r.network, shape, r.seed) for r in runs]
+    tensors = {k: torch.stack([s[k] for s in states]).double() for k in states[0]}
+    return PackedNetwork(runs, shape, tensors)
+
+
+class TestDropout:
+    def test_law(self):
+        x = torch.ones(2, 500, 400)
+        out = drop(x, 0.2, torch.tensor([5, 6]))
+        assert set(out.unique().tolist()) == {0.0, 1.25}
+        for kept in (out != 0).double().mean((1, 2)):
+            assert abs(kept - 0.8) < 5 * (0.16 / 200_000) ** 0.5
+        assert not torch.equal(out[0], out[1])
+
+    def test_a_run_drops_the_same_alone(self):
+        x = torch.randn(3, 6, 7)
+        seeds = torch.tensor([1, 2, 3])
+        assert torch.equal(drop(x, 0.1, seeds)[1:2], drop(x[1:2], 0.1, seeds[1:2]))
+
+    def test_gradient_is_the_mask(self):
+        x = torch.randn(1, 50, requires_grad=True)
+        out = drop(x, 0.5 - 1e-6, torch.tensor([1]))
+        out.sum().backward()
+        torch.testing.assert_close(x.grad * x, out)
+
+
+SHAPES = {"mnist-mlp": (1, 6, 6), "mnist-cnn": (1, 16, 16), "cifar-cnn": (3, 10, 10)}
+
+
+@pytest.mark.parametrize("network", networks.NETWORKS)
+@pytest.mark.parametrize("training", [False, True])
+def test_packed_networks_are_the_modules_side_by_side(network, training):
+    shape = SHAPES[network]
+    kinds = [("base", "elu"), ("base", "tanh"), ("limit", "tanh")]
+    runs = [run(k, seed, network, a) for seed, (k, a) in enumerate(kinds)]
+    net = packed(runs, shape)
+    x = torch.randn(3, shape[0], 4, *shape[1:], dtype=torch.float64)
+    before = {k: v.clone() for k, v in net.tensors.items()}
+    whole = net if training else net.frozen()
+    logits = whole(x, torch.zeros(net.num_draws, 3, dtype=torch.int64), training=training)
+    for i, (kind, activation) in enumerate(kinds):
+        module = networks.build(network, shape, resolve(activation), kind).double().train(training)
+        module.load_state_dict({k: v[i] for k, v in before.items()}, strict=False)
+        torch.testing.assert_close(logits[i].T, module(x[i].transpose(0, 1)))
+        for name, value in module.state_dict().items():
+            if not name.endswith("tracked"):
+                torch.testing.assert_close(net.tensors[name][i], value)
+
+
+def test_some_runs_are_frozen_as_all_are():
+    shape = SHAPES["mnist-cnn"]
+    runs = [run(s, seed, "mnist-cnn") for seed, s in enumerate(["base", "limit", "c0.5", "a1"])]
+    net = packed(runs, shape)
+    net.set_lam([0.0, 0.0, 0.5, 1.0])
+    x = torch.randn(4, shape[0], 3, *shape[1:], dtype=torch.float64)
+    seeds = torch.arange(4 * net.num_draws).view(net.num_draws, 4)
+    some = slice(1, 3)
+    all_of_them = net.frozen()(x, seeds, training=False)
+    found = net.frozen(some)(x[some], seeds[:, some], training=False)
+    torch.testing.assert_close(found, all_of_them[some])
+
+
+@pytest.mark.parametrize("network", networks.NETWORKS)
+def test_gradients_of_a_frozen_network_change_nothing(network):
+    shape = SHAPES[network]
+    net = packed([run(seed=0, network=network)], shape)
+    for value in net.parameters():
+        value.requires_grad_()
+    before = {name: value.clone() for name, value in net.tensors.items()}
+    x = torch.randn(1, shape[0], 3, *shape[1:], dtype=torch.float64, requires_grad=True)
+    seeds = torch.zeros(net.num_draws, 1, dtype=torch.int64)
+    (grad,) = torch.autograd.grad(net.frozen()(x, seeds, training=False).sum(), x)
+    assert grad.any()
+    assert all(torch.equal(value, before[name]) for name, value in net.tensors.items())
+
+
+@pytest.mark.parametrize("network", networks.NETWORKS)
+def test_a_layer_that_can_absorb_it_follows_every_normalisation(network):
+    layers = [
+        layer for layer in networks.NETWORKS[network] if not isinstance(layer, networks.Dropout)
+    ]
+    for layer, following in zip(layers, [*layers[1:], None], strict=True):
+        if isinstance(layer, networks.BatchNorm):
+            assert isinstance(following, networks.Dense) or (
+                isinstance(following, networks.Convolution) and not following.same
+            )
+
+
+def test_a_row_without_a_kernel_of_its_own():
+    register("bend", lambda x: torch.nn.functional.elu(x))  # as the table's, but by autograd
+    try:
+        nets = [
+            packed([run("c0.5", s, activation=a) for s in (0, 1)], (1, 4, 4))
+            for a in ("elu", "bend")
+        ]
+        results = []
+        for net in nets:
+            net.set_lam([0.5, 0.7])
+            x = torch.linspace(-3, 3, 30, dtype=torch.float64).view(2, 3, 5).requires_grad_()
+            out = net._activate(x, torch.tensor([3, 4]), "sample")
+            results.append((out, *torch.autograd.grad(out.sum(), x)))
+        for ours, expected in zip(*reversed(results), strict=True):
+            torch.testing.assert_close(ours, expected)
+    finally:
+        unregister("bend")
+
+
+def test_modes():
+    net = packed([run("c0.5"), run("c0.5", 1)], (1, 4, 4))
+    net.set_lam([0.5, 0.5])
+    x = torch.randn(2, 3, 5, dtype=torch.float64)
+    seed = torch.tensor([3, 4])
+    sampled = net._activate(x, seed, "sample")
+    lam = torch.full((2, 1, 1), 0.5, dtype=torch.float64)
+    expected = q_activation(x, "elu", lam, 1e-3, seed=seed.view(2, 1, 1))
+    torch.testing.assert_close(sampled, expected)
+    expected = q_activation(x, "elu", training=False)
+    torch.testing.assert_close(net._activate(x, seed, "limit"), expected)
+    net.set_means(MeanTable(1e-3, x), [0.5, 0.7])
+    found = net._activate(x, seed, "mean")
+    for i, lam in enumerate([0.5, 0.7]):
+        expected = q_activation(x[i], "elu", lam, training=False, eval_mode="mean")
+        torch.testing.assert_close(found[i], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_parameters_are_what_is_trained():
+    net = packed([run()], (1, 4, 4))
+    trained = {id(value) for value in net.parameters()}
+    others = {name for name, value in net.tensors.items() if id(value) not in trained}
+    assert others == {"3.running_mean", "3.running_var", "7.running_mean", "7.running_var"}

@@ -1,0 +1,228 @@
+"""Training: a pack against the same runs alone, against ordinary modules, and resumed."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from qneurons.activations import resolve
+from qneurons.study.data.datasets import Dataset
+from qneurons.study.networks import build
+from qneurons.study.packs.pack import Pack
+from qneurons.study.packs.randomness import orders, stream
+from qneurons.study.runs import Run
+
+CPU = torch.device("cpu")
+SHAPES = {"mnist-mlp": (1, 8, 8), "mnist-cnn": (1, 16, 16), "cifar-cnn": (3, 10, 10)}
+
+
+def data(shape=(1, 8, 8), num=44):
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (num + 10, *shape), dtype=torch.uint8, generator=generator)
+    labels = torch.randint(10, (num + 10,), generator=generator)
+    return Dataset("random", images[:num], labels[:num], images[num:], labels[num:], "0" * 16)
+
+
+def runs(settings, network="mnist-mlp", seeds=(0,), dropout=False, activations=("elu",), rate=0.05):
+    return [
+        Run("random", network, dropout, activation, setting, seed, 16, rate, 1e-3)
+        for activation in activations
+        for setting in settings
+        for seed in seeds
+    ]
+
+
+def train(of_pack, dataset, epochs=2, precision="fp64", device=CPU, **options):
+    pack = Pack(of_pack, dataset, device=device, precision=precision, **options)
+    for _ in range(epochs - pack.epoch):
+        records = pack.train_epoch()
+    return pack, records
+
+
+def numbers(record):
+    """Without those that were not recorded, which are NaN and equal to nothing."""
+    values = dataclasses.asdict(record).items()
+    return [v for k, v in values if k not in ("run", "seconds") and v == v]
+
+
+@pytest.mark.parametrize(
+    ("network", "epochs"), [("mnist-mlp", 5), ("mnist-cnn", 1), ("cifar-cnn", 1)]
+)
+@pytest.mark.parametrize("dropout", [False, True])
+def test_a_run_in_a_pack_is_the_run_alone(network, epochs, dropout):
+    settings = ["base", "n0.01", "limit", "a5"] if network == "mnist-mlp" else ["base", "a5"]
+    dataset = data(SHAPES[network])
+    together = runs(settings, network, (3,), dropout, ("elu", "tanh"))
+    pack, records = train(together, dataset, epochs)
+    for i in range(0, len(together), 3):
+        alone, [record] = train(together[i : i + 1], dataset, epochs)
+        for name, value in alone.state().items():
+            torch.testing.assert_close(pack.state()[name][i], value[0], rtol=1e-9, atol=1e-9)
+        assert numbers(records[i]) == pytest.approx(numbers(record), rel=1e-9)
+
+
+@pytest.mark.parametrize("network", SHAPES)
+@pytest.mark.parametrize("kind", ["base", "limit"])
+def test_a_run_is_what_an_ordinary_loop_gives(network, kind):
+    dataset = data(SHAPES[network])
+    [run] = runs([kind], network)
+    pack = Pack([run], dataset, device=CPU, precision="fp64")
+    model = build(network, SHAPES[network], resolve("elu"), kind).double()
+    model.load_state_dict({k: v[0] for k, v in pack.state().items()}, strict=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=run.learning_rate)
+    decay = torch.optim.lr_scheduler.ExponentialLR(optimizer, 1 - run.learning_rate_decay)
+    images, labels = dataset.x_train.double() / 255, dataset.y_train
+    for epoch in (1, 2):
+        order = orders(torch.tensor([stream(run.seed, "order", epoch)]), len(labels))[0]
+        for batch in order.split(run.batch_size):  # the last one is smaller
+            optimizer.zero_grad()
+            F.cross_entropy(model(images[batch]), labels[batch]).backward()
+            optimizer.step()
+            decay.step()
+        [record] = pack.train_epoch()
+    for name, value in pack.state().items():
+        torch.testing.assert_close(value[0], model.state_dict()[name], rtol=1e-9, atol=1e-9)
+    model.eval()
+    with torch.no_grad():
+        logits = model(dataset.x_test.double() / 255)
+        train_loss = F.cross_entropy(model(images), labels).item()
+    assert record.train_loss == pytest.approx(train_loss, rel=1e-9)
+    assert record.test_loss == pytest.approx(F.cross_entropy(logits, dataset.y_test).item(), 1e-9)
+    right = (logits.argmax(1) == dataset.y_test).double().mean().item()
+    assert record.test_accuracy == record.test_accuracy_mean == pytest.approx(right)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_resumed_bit_for_bit(precision):
+    dataset = data()
+    of_pack = runs(["base", "n0.01", "c0.1", "a1"], seeds=(0, 1), dropout=True)
+    whole, expected = train(of_pack, dataset, 4, precision)
+    first, _ = train(of_pack, dataset, 2, precision)
+    second, records = train(of_pack, dataset, 4, precision, state=first.state(), epoch=2)
+    assert all(torch.equal(second.state()[k], v) for k, v in whole.state().items())
+    assert [numbers(r) for r in records] == [numbers(r) for r in expected]
+
+
+def test_a_state_is_a_copy():
+    pack, _ = train(runs(["base"]), data(), 1, "fp32")
+    state = pack.state()
+    kept = {k: v.clone() for k, v in state.items()}
+    pack.train_epoch()
+    assert all(torch.equal(state[k], v) for k, v in kept.items())
+
+
+def test_settings_with_a_seed_share_weights_and_order():
+    of_pack = runs(["base", "c0.1"], seeds=(0, 1))
+    pack = Pack(of_pack, data(), device=CPU, precision="fp32")
+    weight = pack.state()["1.weight"]
+    assert torch.equal(weight[0], weight[2])
+    assert not torch.equal(weight[0], weight[1])
+    assert pack.which_order.tolist() == [0, 1, 0, 1]
+
+
+def test_lam_follows_the_schedule_and_is_recorded():
+    pack, records = train(runs(["base", "c0.1", "a1"]), data(), 3, "fp32")
+    assert [r.lam for r in records] == [0.0, 0.1, 0.5]
+    torch.testing.assert_close(pack.network.lam, torch.tensor([0.0, 0.1, 0.5]))
+
+
+def test_modes_differ_where_there_is_noise():
+    _, [base, noisy] = train(runs(["base", "c2"]), data(), 2, "fp32")
+    assert base.test_loss == base.test_loss_limit == base.test_loss_mean
+    assert len({noisy.test_loss, noisy.test_loss_limit, noisy.test_loss_mean}) == 3
+
+
+def test_the_training_loss_without_noise_comes_every_tenth_epoch():
+    of_pack = runs(["base", "limit", "c2"])
+    _, ninth = train(of_pack, data(), 9, "fp32")
+    assert all(math.isnan(record.train_loss_limit) for record in ninth)
+    pack, [base, limit, noisy] = train(of_pack, data(), 10, "fp32")
+    assert base.train_loss_limit == base.train_loss
+    assert limit.train_loss_limit == limit.train_loss
+    other = dataclasses.replace(of_pack[2], setting="limit")
+    state = {name: values[2:] for name, values in pack.state().items()}
+    as_limit = Pack([other], data(), device=CPU, precision="fp32", state=state, epoch=10)
+    x_train, y_train, *_ = as_limit.data
+    expected = as_limit._evaluate(slice(1), x_train, y_train, "limit", lambda: False)[0]
+    assert noisy.train_loss_limit == pytest.approx(expected.item(), rel=1e-5)
+    assert noisy.train_loss_limit != noisy.train_loss
+
+
+def test_gradient_noise_has_its_law():
+    """After one step two runs differ by the learning rate times the noise of step t = 0."""
+    of_pack = [dataclasses.replace(run, batch_size=44) for run in runs(["base", "n0.01"])]
+    pack, _ = train(of_pack, data(), 1)
+    for name, (base, noisy) in pack.state().items():
+        noise = (base - noisy).flatten() / of_pack[0].learning_rate
+        if ".running_" not in name:
+            assert noise.std().item() == pytest.approx(0.1, rel=5 / (2 * len(noise)) ** 0.5)
+            assert abs(noise.mean()) < 5 * 0.1 / len(noise) ** 0.5
+    assert pack.deviations.shape == (1, 1)
+    pack._begin(5)
+    assert pack.deviations.item() == pytest.approx((0.01 / 5**0.55) ** 0.5)
+
+
+def test_a_diverged_run_does_not_disturb_the_others():
+    dataset = data()
+    healthy = runs(["base"], seeds=(0, 1, 2))
+    _, expected = train(healthy, dataset, 1, "fp32")
+    spoilt = Pack(healthy, dataset, device=CPU, precision="fp32")
+    with torch.no_grad():
+        spoilt.network.tensors["1.weight"][1] = float("inf")
+    records = spoilt.train_epoch()
+    assert [r.diverged for r in records] == [False, True, False]
+    assert math.isnan(records[1].train_loss)
+    assert numbers(records[0]) == numbers(expected[0])
+    assert numbers(records[2]) == numbers(expected[2])
+
+
+def test_stopped_in_the_middle():
+    pack = Pack(runs(["base"]), data(), device=CPU, precision="fp32")
+    asked = iter([False, False, True])
+    assert pack.train_epoch(stop=lambda: next(asked)) is None
+
+
+def test_global_state_is_left_alone():
+    state = torch.random.get_rng_state()
+    train(runs(["c0.1", "n0.1"], dropout=True), data(), 1, "fp32")
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert torch.get_default_dtype() == torch.float32
+
+
+needs_device = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@pytest.mark.gpu
+@needs_device
+class TestOnDevice:
+    @pytest.mark.parametrize("network", SHAPES)
+    @pytest.mark.parametrize("dropout", [False, True])
+    def test_graphs_train_as_the_cpu_does(self, network, dropout):
+        dataset = data(SHAPES[network])
+        of_pack = runs(["base", "limit", "c0.1", "a5", "n0.01"], network, (0, 1), dropout)
+        here, expected = train(of_pack, dataset, 1, "fp64")  # rounding grows with every step
+        there, records = train(of_pack, dataset, 1, "fp32", torch.device("cuda"))
+        for name, value in here.state().items():
+            torch.testing.assert_close(there.state()[name].double(), value, rtol=2e-2, atol=2e-3)
+        for ours, theirs in zip(records, expected, strict=True):
+            assert ours.train_loss == pytest.approx(theirs.train_loss, rel=1e-2)
+
+    def test_resumed(self):
+        dataset, device = data(), torch.device("cuda")
+        of_pack = runs(["base", "c0.1"], seeds=(0, 1), dropout=True)
+        _, expected = train(of_pack, dataset, 4, "tf32", device)
+        first, _ = train(of_pack, dataset, 2, "tf32", device)
+        _, records = train(of_pack, dataset, 4, "tf32", device, state=first.state(), epoch=2)
+        assert [numbers(r) for r in records] == [numbers(r) for r in expected]
+
+    @pytest.mark.parametrize("precision", ["tf32", "bf16", "fp64"])
+    @pytest.mark.parametrize("network", SHAPES)
+    def test_every_precision_learns_the_same(self, precision, network):
+        dataset, device = data(SHAPES[network]), torch.device("cuda")
+        of_pack = runs(["base", "c0.1"], network)
+        _, exact = train(of_pack, dataset, 2, "fp32", device)
+        _, records = train(of_pack, dataset, 2, precision, device)
+        for ours, theirs in zip(records, exact, strict=True):
+            assert ours.train_loss == pytest.approx(theirs.train_loss, rel=0.05)

@@ -1,0 +1,61 @@
+"""Segments of a pack, and their activations side by side against each alone."""
+
+import pytest
+import torch
+
+from qneurons import q_activation
+from qneurons.activations import resolve
+from qneurons.study.packs.segments import ByAutograd, Draw, activate, segments
+from qneurons.study.runs import Run
+
+
+def run(setting, activation="elu"):
+    return Run("digits", "mnist-mlp", False, activation, setting, 0, 64, 0.05)
+
+
+def test_segments_are_neighbours_alike():
+    settings = ["base", "n0.1", "limit", "c0.1", "a1"]
+    found = segments([run(s) for s in settings] + [run("a1", activation="tanh")])
+    assert [(s.activation.name, s.kind, s.runs) for s in found] == [
+        ("elu", "base", slice(0, 2)),
+        ("elu", "limit", slice(2, 3)),
+        ("elu", "q", slice(3, 5)),
+        ("tanh", "q", slice(5, 6)),
+    ]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_every_part_is_computed_as_alone(dtype):
+    torch.manual_seed(0)
+    x = torch.randn(5, 6, 70, dtype=dtype, requires_grad=True)
+    law = torch.float64 if dtype == torch.float64 else torch.float32
+    seed, lam = torch.tensor([3, 4]), torch.tensor([0.1, 0.7], dtype=law)
+    phi, zero = torch.tensor([1e-3], dtype=law), torch.zeros(2, dtype=law)
+    relu, tanh, elu = map(resolve, ("relu", "tanh", "elu"))
+    parts = [
+        (slice(0, 1), ByAutograd(relu)),
+        (slice(1, 3), Draw(elu, seed, lam, phi)),
+        (slice(3, 5), Draw(tanh, seed, zero, zero[:1])),
+    ]
+    out = activate(x, parts)
+    alone = [
+        relu(x[:1]),
+        q_activation(x[1:3], elu, lam[:, None, None], 1e-3, seed=seed[:, None, None]),
+        q_activation(x[3:], tanh, training=False),
+    ]
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 1e-2}[dtype]
+    expected = torch.cat(alone)
+    torch.testing.assert_close(out, expected, rtol=tolerance, atol=tolerance)
+    grad = torch.randn_like(out).transpose(1, 2).contiguous().transpose(1, 2)
+    torch.testing.assert_close(
+        *torch.autograd.grad(out, x, grad, retain_graph=True),
+        *torch.autograd.grad(expected, x, grad),
+        rtol=tolerance,
+        atol=tolerance,
+    )
+
+
+def test_relu_has_pytorch_s_gradient_at_zero():
+    x = torch.zeros(2, 3, requires_grad=True)
+    activate(x, [(slice(0, 2), ByAutograd(resolve("relu")))]).sum().backward()
+    assert torch.equal(x.grad, torch.zeros(2, 3))

@@ -1,0 +1,146 @@
+"""Merging stores: what is joined, what is refused."""
+
+import pytest
+import torch
+
+from qneurons.study.errors import StudyError
+from qneurons.study.store.merging import Merged, merge
+from qneurons.study.store.store import Store
+from tests.study import pretend
+from tests.study.store.test_store import IDS, RUNS, assert_holds, files, new, save
+
+
+def test_merging_joins_runs_and_takes_the_longer_record_with_its_checkpoint(tmp_path):
+    a, origin_a = new(tmp_path / "a")
+    save(a, origin_a, 1, 3)
+    b = Store.open(tmp_path / "b", create=True)
+    origin_b = b.begin({**pretend.ORIGIN, "device": "another"})
+    more = pretend.runs(5)
+    epochs = [pretend.epoch(run, n, seconds=0.5) for n in (1, 2) for run in more]
+    b.commit(more, epochs, provenance=origin_b, state=pretend.state(more, 2), epoch=2)
+    for order in ("ab", "ba"):
+        into = tmp_path / order
+        assert merge([tmp_path / name for name in order], into).runs == 5
+        store = Store.open(into)
+        assert {id: len(store.epochs(id)) for id in store.runs()} == {
+            run.id: 3 if run in RUNS else 2 for run in more
+        }
+        for run in more:
+            last = 3 if run in RUNS else 2
+            epoch, state = store.checkpoint(run.id)
+            assert epoch == last
+            assert torch.equal(state["weight"], pretend.state([run], last)["weight"][0])
+        assert store.origin(more[4].id)["device"] == "another"
+        assert store.origin(IDS[0])["device"] == "a device"
+    assert len(files(tmp_path / "ab")) == 2
+
+
+def test_merging_counts_and_merging_again_changes_nothing(tmp_path):
+    store, origin = new(tmp_path / "a")
+    save(store, origin, 1, 2)
+    save(store, store.begin({"device": "another"}), 3, 3)
+    assert merge([tmp_path / "a"], tmp_path / "c") == Merged(3, 9, 0)
+    before = (tmp_path / "c" / "journal.jsonl").read_bytes()
+    assert merge([tmp_path / "a", tmp_path / "c"], tmp_path / "c") == Merged(3, 0, 18)
+    assert (tmp_path / "c" / "journal.jsonl").read_bytes() == before
+    assert_holds(Store.open(tmp_path / "c"), 3)
+    save(store, origin, 4, 4, keep=False)
+    assert merge([tmp_path / "a"], tmp_path / "c") == Merged(3, 3, 9)
+    merged = Store.open(tmp_path / "c")
+    assert merged.progress() == dict.fromkeys(IDS, 4)
+    assert files(tmp_path / "c") == []
+    devices = [
+        merged._records.provenance[row[-1]]["device"] for row in merged._records.rows[IDS[0]]
+    ]
+    assert devices == ["a device", "a device", "another", "a device"]
+
+
+def test_merging_brings_a_lost_checkpoint_back(tmp_path):
+    for name in "ab":
+        save(*new(tmp_path / name), 1, 2)
+    (tmp_path / "a" / "checkpoints" / files(tmp_path / "a")[0]).unlink()
+    merge([tmp_path / "b"], tmp_path / "a")
+    assert_holds(Store.open(tmp_path / "a"), 2)
+
+
+def test_records_that_disagree_are_an_error_and_nothing_is_merged(tmp_path):
+    save(*new(tmp_path / "a"), 1, 2)
+    b, origin = new(tmp_path / "b")
+    epochs = pretend.epochs(RUNS, 1, 2)
+    epochs[4] = pretend.epoch(RUNS[1], 2, test_loss=0.7)
+    b.commit(RUNS, epochs, provenance=origin, state=None, epoch=2)
+    first = pretend.epoch(RUNS[1], 2).test_loss
+    message = rf"run {IDS[1]} .*seed=1.*, epoch 2: test_loss is {first} and 0.7; nothing was merged"
+    with pytest.raises(StudyError, match=message):
+        merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+def test_stores_of_two_precisions_are_not_merged(tmp_path):
+    for name, precision, half in [("a", "fp32", RUNS[:1]), ("b", "bf16", RUNS[1:])]:
+        store = Store.open(tmp_path / name, create=True)
+        terms = {"device_type": "cpu", "precision": precision, "fingerprint": "0"}
+        origin = store.begin({**pretend.ORIGIN, **terms})
+        store.commit(half, pretend.epochs(half, 1, 1), provenance=origin, state=None, epoch=1)
+    with pytest.raises(StudyError, match=r"in other ways \(cpu, fp32, 0; cpu, bf16, 0\)"):
+        merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+def test_equal_losses_that_are_not_finite_agree(tmp_path):
+    nan = float("nan")
+    for name in "ab":
+        store, origin = new(tmp_path / name)
+        lost = [pretend.epoch(run, 1, train_loss=nan, diverged=True) for run in RUNS]
+        store.commit(RUNS, lost, provenance=origin, state=None, epoch=1)
+    assert merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c") == Merged(3, 3, 3)
+
+
+def test_merging_what_is_no_store_is_an_error(tmp_path):
+    with pytest.raises(StudyError, match="does not exist"):
+        merge([tmp_path / "nowhere"], tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+def test_merging_into_runs_that_another_process_trains_is_refused(tmp_path):
+    save(*new(tmp_path / "a"), 1, 4)
+    target, origin = new(tmp_path / "b")
+    save(target, origin, 1, 2)
+    with target.claim([IDS[1]]), pytest.raises(StudyError, match=rf"1 of .*3.*{IDS[1]}"):
+        merge([tmp_path / "a"], tmp_path / "b")
+    assert_holds(Store.open(tmp_path / "b"), 2)
+    assert merge([tmp_path / "a"], tmp_path / "b") == Merged(3, 6, 6)
+    assert_holds(Store.open(tmp_path / "b"), 4)
+
+
+def test_epochs_that_are_trained_while_stores_are_read_are_not_lost(tmp_path, monkeypatch):
+    """Another process trains the target on, after its records were first read."""
+    save(*new(tmp_path / "a"), 1, 3)
+    target, origin = new(tmp_path / "b")
+    save(target, origin, 1, 2)
+    claim = Store.claim
+
+    def claim_late(store, ids):
+        save(target, origin, 3, 8)
+        return claim(store, ids)
+
+    monkeypatch.setattr(Store, "claim", claim_late)
+    assert merge([tmp_path / "a"], tmp_path / "b") == Merged(3, 0, 9)
+    assert_holds(Store.open(tmp_path / "b"), 8)
+
+
+def test_a_merge_claims_the_runs_that_it_writes(tmp_path, monkeypatch):
+    save(*new(tmp_path / "a"), 1, 2)
+    seen = []
+    monkeypatch.setattr(
+        Store,
+        "begin",
+        lambda store, about, begin=Store.begin: (
+            seen.append(Store.open(store.folder).claim(IDS).ids),
+            begin(store, about),
+        )[1],
+    )
+    merge([tmp_path / "a"], tmp_path / "b")
+    assert seen == [()]
+    with Store.open(tmp_path / "b").claim(IDS) as free:
+        assert free.ids == tuple(IDS)

@@ -1,0 +1,195 @@
+"""What entries say: rows, their order, and a run that is trained anew."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+
+from qneurons.study.store.records import RESULTS, ROW, Records, same_results, to_epoch, to_row
+from tests.study import pretend
+
+RUNS = pretend.runs(2)
+IDS = [run.id for run in RUNS]
+
+
+def recorded(*spans):
+    """Records of both runs over spans of epochs, each an entry."""
+    records = Records()
+    records.apply(1, {"kind": "provenance", "id": "p", "content": {"device": "d"}})
+    for line, (first, last) in enumerate(spans, 2):
+        records.apply(line, entry(records, pretend.epochs(RUNS, first, last)))
+    return records
+
+
+def entry(records, epochs, checkpoint=None, provenance="p"):
+    rows = {id: [to_row(each, provenance) for each in epochs if each.run == id] for id in IDS}
+    return records.commit_entry(RUNS, rows, checkpoint)
+
+
+def test_an_epoch_survives_its_row():
+    record = pretend.epoch(RUNS[0], 7)
+    assert to_epoch(RUNS[0].id, to_row(record, "p")) == record
+    assert ROW[len(RESULTS) :] == ("seconds", "provenance")
+
+
+def test_numbers_that_are_not_finite_become_none_and_return_as_nan():
+    record = pretend.epoch(RUNS[0], 7, train_loss=math.nan, test_loss=-math.inf, diverged=True)
+    row = to_row(record, "p")
+    assert [name for name, value in zip(ROW, row, strict=True) if value is None] == [
+        *("train_loss", "test_loss")
+    ]
+    back = to_epoch(RUNS[0].id, row)
+    assert math.isnan(back.train_loss)
+    assert math.isnan(back.test_loss)
+    assert back.diverged is True
+
+
+def test_rows_hold_plain_numbers():
+    row = to_row(pretend.epoch(RUNS[0], 7, lam=np.float32(0.5), diverged=np.bool_(False)), "p")
+    assert {type(value) for value in row} == {int, float, bool, str}
+
+
+def test_seconds_and_provenance_are_no_results():
+    one = to_row(pretend.epoch(RUNS[0], 7), "p")
+    assert same_results(one, to_row(pretend.epoch(RUNS[0], 7, seconds=99.0), "q"))
+    for name in RESULTS:
+        other = list(one)
+        other[ROW.index(name)] = 5
+        assert not same_results(one, tuple(other)), name
+
+
+def test_entries_add_up():
+    records = recorded((1, 2), (3, 3))
+    assert records.runs == dict(zip(IDS, RUNS, strict=True))
+    assert [row[0] for row in records.rows[IDS[1]]] == [1, 2, 3]
+    assert records.lines == dict.fromkeys(IDS, 3)
+    assert records.provenance == {"p": {"device": "d"}}
+
+
+def test_a_run_is_written_out_once():
+    records = Records()
+    first = entry(records, pretend.epochs(RUNS, 1, 1))
+    assert list(first["new"]) == IDS
+    records.apply(1, first)
+    assert entry(records, pretend.epochs(RUNS, 2, 2))["new"] == {}
+
+
+def test_rows_keep_their_own_provenance():
+    records = Records()
+    rows = {
+        IDS[0]: [to_row(pretend.epoch(RUNS[0], n), p) for n, p in enumerate("aba", 1)],
+        IDS[1]: [],
+    }
+    records.apply(1, records.commit_entry(RUNS, rows, None))
+    assert [row[-1] for row in records.rows[IDS[0]]] == ["a", "b", "a"]
+
+
+def test_equal_epochs_that_come_again_change_nothing():
+    records = recorded((1, 3))
+    before = copy.deepcopy(records.rows)
+    records.apply(9, entry(records, [pretend.epoch(run, 1, seconds=5.0) for run in RUNS]))
+    assert records.rows == before
+
+
+def test_an_epoch_that_differs_replaces_it_and_all_after_it():
+    records = recorded((1, 4))
+    new = pretend.epoch(RUNS[0], 2, test_loss=0.5)
+    records.apply(9, entry(records, [new]))
+    assert [row[0] for row in records.rows[IDS[0]]] == [1, 2]
+    assert to_epoch(IDS[0], records.rows[IDS[0]][1]) == new
+    assert len(records.rows[IDS[1]]) == 4
+
+
+def test_the_last_entry_says_where_the_state_is():
+    records = recorded()
+    saved = {"file": "f.pt", "sha256": "00", "epoch": 1}
+    records.apply(2, entry(records, pretend.epochs(RUNS, 1, 1), saved))
+    assert [(records.saved[id].file, records.saved[id].index) for id in IDS] == [
+        *(("f.pt", 0), ("f.pt", 1))
+    ]
+    records.apply(3, entry(records, pretend.epochs(RUNS, 2, 2)))
+    assert records.saved == {}
+
+
+def spoiled(**changes):
+    records = recorded()
+    good = entry(records, pretend.epochs(RUNS, 1, 2))
+    return records, {**good, **changes}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kind": "unknown"},
+        {"runs": []},
+        {"runs": ["0" * 16, "1" * 16]},
+        {"provenance": []},
+        {"epochs": {}},
+        {"new": {"0" * 16: pretend.runs(1)[0].__dict__}},
+        {"new": {IDS[0]: {"dataset": "digits"}}},
+        {"checkpoint": {"file": "f.pt"}},
+    ],
+)
+def test_what_is_no_entry_is_refused(changes):
+    records, bad = spoiled(**changes)
+    with pytest.raises((ValueError, KeyError, TypeError, IndexError)):
+        records.apply(2, bad)
+
+
+def test_a_gap_is_refused():
+    records = recorded((1, 1))
+    with pytest.raises(ValueError, match="epoch 3 after 1"):
+        records.apply(3, entry(records, pretend.epochs(RUNS, 3, 3)))
+
+
+def new_rows(records, epochs, epoch, resumable=None, provenance="p"):
+    return records.new_rows(RUNS, epochs, provenance, epoch=epoch, resumable=resumable or {})
+
+
+def test_new_rows_follow_what_is_there():
+    rows = new_rows(recorded((1, 2)), pretend.epochs(RUNS, 3, 4), 4)
+    assert [row[0] for row in rows[IDS[0]]] == [3, 4]
+
+
+def test_new_rows_may_follow_the_checkpoint_or_begin_anew():
+    records = recorded((1, 5))
+    assert len(new_rows(records, pretend.epochs(RUNS, 1, 2), 2)[IDS[0]]) == 2
+    checkpoint = dict.fromkeys(IDS, 3)
+    assert len(new_rows(records, pretend.epochs(RUNS, 4, 4), 4, checkpoint)[IDS[0]]) == 1
+    with pytest.raises(ValueError, match="epoch 1 cannot follow epoch 5"):
+        new_rows(records, pretend.epochs(RUNS, 1, 2), 2, checkpoint)
+
+
+def test_epochs_after_a_divergence_are_left_out():
+    records = recorded((1, 1))
+    lost = [pretend.epoch(RUNS[0], n, diverged=n >= 2) for n in (2, 3)]
+    rows = new_rows(records, [*lost, *pretend.epochs(RUNS[1:], 2, 3)], 3)
+    assert [row[0] for row in rows[IDS[0]]] == [2]
+    assert [row[0] for row in rows[IDS[1]]] == [2, 3]
+    records.apply(3, records.commit_entry(RUNS, rows, None))
+    assert records.diverged() == {IDS[0]}
+    assert new_rows(records, pretend.epochs(RUNS, 4, 4), 4)[IDS[0]] == []
+
+
+@pytest.mark.parametrize(
+    ("epochs", "epoch", "message"),
+    [
+        (pretend.epochs(RUNS, 3, 3), 3, "epoch 3 cannot follow epoch 1"),
+        ([pretend.epoch(run, n) for run in RUNS for n in (2, 4)], 3, "not in turn"),
+        (pretend.epochs(RUNS, 2, 3), 2, "is at epoch 3, and its state at epoch 2"),
+        (
+            pretend.epochs(RUNS[:1], 2, 2),
+            2,
+            f"run {IDS[1]} is at epoch 1, and its state at epoch 2",
+        ),
+    ],
+)
+def test_a_commit_that_makes_no_sense_is_refused(epochs, epoch, message):
+    with pytest.raises(ValueError, match=message):
+        new_rows(recorded((1, 1)), epochs, epoch, dict.fromkeys(IDS, 1))
+
+
+def test_an_unknown_provenance_is_refused():
+    with pytest.raises(ValueError, match="'q' was not begun"):
+        new_rows(recorded(), pretend.epochs(RUNS, 1, 1), 1, provenance="q")

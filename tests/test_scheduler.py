@@ -1,0 +1,197 @@
+"""The scheduler that sets λ on a model."""
+
+import gc
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from qneurons.modules import QActivation
+from qneurons.scheduler import LambdaScheduler
+from qneurons.schedules import Annealed, Schedule
+
+
+def build_model() -> nn.Sequential:
+    """Two q-activations at different depths, one of them used twice."""
+    shared = QActivation("tanh", lam=0.3)
+    return nn.Sequential(
+        nn.Linear(3, 5),
+        QActivation("elu", lam=0.7),
+        nn.Sequential(nn.Linear(5, 5), nn.Sequential(shared)),
+        shared,
+    )
+
+
+def lams_of(model: nn.Module) -> list[float]:
+    return [module.lam for module in model.modules() if isinstance(module, QActivation)]
+
+
+class TestLambdaScheduler:
+    def test_first_value_is_in_force_before_training(self):
+        model = build_model()
+        scheduler = LambdaScheduler(model, Annealed(5.0))
+        assert scheduler.epoch == 1
+        assert scheduler.get_last_lam() == 5.0
+        assert lams_of(model) == [5.0, 5.0]
+
+    @pytest.mark.parametrize(
+        "schedule", [Annealed(5.0), "a5", lambda epoch: 5.0 / (1 + 0.5 * (epoch - 1))]
+    )
+    def test_step_sets_every_q_activation(self, schedule):
+        model = build_model()
+        scheduler = LambdaScheduler(model, schedule)
+        for epoch in range(2, 6):
+            scheduler.step()
+            assert scheduler.epoch == epoch
+            assert scheduler.get_last_lam() == Annealed(5.0)(epoch)
+            assert lams_of(model) == pytest.approx([Annealed(5.0)(epoch)] * 2, rel=1e-7)
+
+    def test_zero_is_allowed(self):
+        model = build_model()
+        LambdaScheduler(model, "c0")
+        assert lams_of(model) == [0.0, 0.0]
+
+    def test_model_may_be_one_q_activation(self):
+        layer = QActivation("elu")
+        LambdaScheduler(layer, "c0.5")
+        assert layer.lam == 0.5
+
+    def test_q_activations_added_later_are_seen(self):
+        model = build_model()
+        scheduler = LambdaScheduler(model, "c0.5")
+        model.append(QActivation("sigmoid", lam=0.1))
+        scheduler.step()
+        assert lams_of(model) == [0.5, 0.5, 0.5]
+
+    def test_model_without_q_activation(self):
+        with pytest.raises(
+            ValueError, match=r"Sequential holds no q-activation .* qneurons\.convert\(model\)"
+        ):
+            LambdaScheduler(nn.Sequential(nn.Linear(2, 2), nn.ELU()), "a1")
+
+    @pytest.mark.parametrize("schedule", [0.02, None, {"lam": 1.0}])
+    def test_schedule_of_another_type(self, schedule):
+        with pytest.raises(TypeError, match="must be a Schedule, its notation such as 'a1'") as e:
+            LambdaScheduler(build_model(), schedule)
+        assert str(e.value).endswith(f"got {schedule!r}")
+
+    def test_unreadable_notation(self):
+        with pytest.raises(ValueError, match="cannot read the schedule 'b1'"):
+            LambdaScheduler(build_model(), "b1")
+
+    @pytest.mark.parametrize("value", [-1.0, math.nan])
+    def test_bad_value_of_a_function_leaves_everything_as_it_was(self, value):
+        model = build_model()
+        scheduler = LambdaScheduler(model, lambda epoch: 0.5 if epoch == 1 else value)
+        with pytest.raises(ValueError, match=str(value)):
+            scheduler.step()
+        assert (scheduler.epoch, scheduler.get_last_lam()) == (1, 0.5)
+        assert lams_of(model) == [0.5, 0.5]
+
+
+class TestResuming:
+    def test_resumed_run_follows_the_uninterrupted_one(self):
+        whole = LambdaScheduler(build_model(), "a2@0.25")
+        for _ in range(7):
+            whole.step()
+        state = whole.state_dict()
+        assert state == {"epoch": 8, "schedule": "a2@0.25"}
+        model = build_model()
+        resumed = LambdaScheduler(model, Annealed(2.0, 0.25))
+        resumed.load_state_dict(state)
+        assert lams_of(model) == lams_of(whole.model)
+        for _ in range(3):
+            assert resumed.get_last_lam() == whole.get_last_lam()
+            assert resumed.state_dict() == whole.state_dict()
+            resumed.step()
+            whole.step()
+
+    def test_state_is_loaded_as_weights_only(self, tmp_path):
+        scheduler = LambdaScheduler(build_model(), "a1")
+        torch.save(scheduler.state_dict(), tmp_path / "state.pt")
+        assert torch.load(tmp_path / "state.pt", weights_only=True) == scheduler.state_dict()
+
+    def test_bare_functions_are_not_compared(self):
+        scheduler = LambdaScheduler(build_model(), lambda epoch: 1 / epoch)
+        scheduler.step()
+        assert scheduler.state_dict() == {"epoch": 2, "schedule": None}
+        other = LambdaScheduler(build_model(), "c0.5")
+        other.load_state_dict(scheduler.state_dict())
+        assert (other.epoch, other.get_last_lam()) == (2, 0.5)
+        scheduler.load_state_dict({"epoch": 4, "schedule": "c0.5"})
+        assert (scheduler.epoch, scheduler.get_last_lam()) == (4, 0.25)
+
+    def test_own_schedules_take_part(self):
+        class Linear(Schedule):
+            def __call__(self, epoch):
+                return 1.0 * epoch
+
+            def __str__(self):
+                return "linear"
+
+        scheduler = LambdaScheduler(build_model(), Linear())
+        assert scheduler.state_dict() == {"epoch": 1, "schedule": "linear"}
+
+    @pytest.mark.parametrize(
+        ("state", "message"),
+        [
+            ({"epoch": 3}, r"has the keys \['epoch', 'schedule'\], got \['epoch'\]; pass what"),
+            ({"epoch": 3, "schedule": "a1", "lr": 1}, r"got \['epoch', 'lr', 'schedule'\]"),
+            ({"epoch": 3, "schedule": "a5"}, "of the schedule 'a5'.* 'a1'; construct it with 'a5'"),
+            ({"epoch": 0, "schedule": "a1"}, "epoch must be an integer, counted from 1, got 0"),
+            ({"epoch": 2.5, "schedule": "a1"}, "counted from 1, got 2.5"),
+        ],
+    )
+    def test_bad_state_is_refused_and_changes_nothing(self, state, message):
+        model = build_model()
+        scheduler = LambdaScheduler(model, "a1")
+        scheduler.step()
+        before = (scheduler.state_dict(), scheduler.get_last_lam(), lams_of(model))
+        with pytest.raises(ValueError, match=message):
+            scheduler.load_state_dict(state)
+        assert (scheduler.state_dict(), scheduler.get_last_lam(), lams_of(model)) == before
+
+
+class TestWrappers:
+    # Dynamo raises it by itself when it traces an autograd function.
+    @pytest.mark.parametrize("training", [True, False])
+    def test_compiled_model_follows_without_recompiling(self, training):
+        torch._dynamo.reset()
+        model = build_model().train(training)
+        for layer in model.modules():
+            if isinstance(layer, QActivation):
+                layer.eval_mode = "sample"
+        compiled = torch.compile(model, fullgraph=True, backend="eager")
+        scheduler = LambdaScheduler(compiled, "a5")
+        x = torch.linspace(-2, 2, 21).reshape(7, 3)
+        compiled(x)
+        outputs = []
+        with torch.compiler.set_stance("fail_on_recompile"):
+            for _ in range(3):
+                scheduler.step()
+                torch.manual_seed(0)
+                outputs.append(compiled(x))
+                torch.manual_seed(0)
+                torch.testing.assert_close(outputs[-1], model(x))
+        assert lams_of(model) == pytest.approx([scheduler.get_last_lam()] * 2, rel=1e-7)
+        assert not torch.allclose(outputs[0], outputs[1])
+
+    def test_distributed_data_parallel(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+        model = build_model()
+        torch.distributed.init_process_group(
+            "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
+        )
+        try:
+            wrapped = nn.parallel.DistributedDataParallel(model)
+            scheduler = LambdaScheduler(wrapped, "a5")
+            assert lams_of(model) == [5.0, 5.0]
+            scheduler.step()
+            wrapped(torch.ones(2, 3)).sum().backward()
+        finally:
+            # First what holds the group: its end waits for a thread, which may wait for the GIL.
+            wrapped = scheduler = None
+            gc.collect()
+            torch.distributed.destroy_process_group()
+        assert lams_of(model) == pytest.approx([Annealed(5.0)(2)] * 2, rel=1e-7)
