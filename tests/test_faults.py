@@ -13,15 +13,15 @@ pytest.importorskip("typer")
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.append(str(BENCHMARKS))
 
-import faults  # noqa: E402
-from fault_campaign import damage, kills  # noqa: E402
-from fault_campaign.processes import Command, Process  # noqa: E402
-from fault_campaign.trials import Bench, Fault  # noqa: E402
-from fault_campaign.verdict import Verdict, judge, results  # noqa: E402
+import faults
+from fault_campaign import damage, kills
+from fault_campaign.processes import Command, Process
+from fault_campaign.trials import Bench, Fault
+from fault_campaign.verdict import Verdict, judge, results
 
-from qneurons.study.store import checkpoints  # noqa: E402
-from qneurons.study.store.store import Store  # noqa: E402
-from tests.study import pretend  # noqa: E402
+from qneurons.study.store import checkpoints
+from qneurons.study.store.store import Store
+from tests.study import pretend
 
 RUNS = pretend.runs(2)
 

@@ -5,8 +5,8 @@ import torch
 
 triton = pytest.importorskip("triton")
 
-from qneurons.kernels import cuda as backend  # noqa: E402
-from qneurons.kernels import plain  # noqa: E402
+from qneurons.kernels import cuda as backend
+from qneurons.kernels import plain
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -11,8 +11,8 @@ from qneurons.activations import (
     resolve,
     rows,
 )
-from qneurons.given_delta import difference_and_slope  # noqa: E402
-from qneurons.kernels import cuda_forms  # noqa: E402
+from qneurons.given_delta import difference_and_slope
+from qneurons.kernels import cuda_forms
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROWS = [

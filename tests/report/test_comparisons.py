@@ -8,7 +8,7 @@ import pytest
 pl = pytest.importorskip("polars")
 stats = pytest.importorskip("scipy.stats")
 
-from qneurons.report import comparisons  # noqa: E402
+from qneurons.report import comparisons
 from qneurons.report.comparisons import (
     METRICS,
     Cell,
@@ -25,7 +25,7 @@ from qneurons.report.inference import (
     holm,
     sign_flip,
 )
-from qneurons.study.errors import StudyError  # noqa: E402
+from qneurons.study.errors import StudyError
 
 ELU = ("digits", "mnist-mlp", False, "elu")
 

@@ -20,13 +20,13 @@ from qneurons.report import (
     rendering,
     tables,
 )
-from qneurons.report.claims import paper  # noqa: E402
-from qneurons.report.claims.noise_or_limit import decompose  # noqa: E402
-from qneurons.report.evidence import Evidence  # noqa: E402
-from qneurons.report.figures import curves  # noqa: E402
-from qneurons.report.page import write_report  # noqa: E402
-from qneurons.report.rendering import number_text  # noqa: E402
-from qneurons.study.errors import StudyError  # noqa: E402
+from qneurons.report.claims import paper
+from qneurons.report.claims.noise_or_limit import decompose
+from qneurons.report.evidence import Evidence
+from qneurons.report.figures import neurons
+from qneurons.report.page import write_report
+from qneurons.report.rendering import number_text
+from qneurons.study.errors import StudyError
 from qneurons.study.runs import (
     Run,
     Study,
@@ -44,8 +44,8 @@ def frame(make_frame):
 def report(frame, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as patch:
-        fine = curves.neuron_density
-        patch.setattr(curves, "neuron_density", lambda *args: fine(*args, columns=13, lines=12))
+        fine = neurons.neuron_density
+        patch.setattr(neurons, "neuron_density", lambda *args: fine(*args, columns=13, lines=12))
         return folder, write_report(frame, folder)
 
 

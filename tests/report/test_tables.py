@@ -9,13 +9,13 @@ from qneurons.report import (
     rendering,
     tables,
 )
-from qneurons.report.claims.noise_or_limit import decompose  # noqa: E402
+from qneurons.report.claims.noise_or_limit import decompose
 from qneurons.report.comparisons import (
     contrasts,
     finals,
 )
-from qneurons.report.evidence import Evidence  # noqa: E402
-from qneurons.study.runs import Run  # noqa: E402
+from qneurons.report.evidence import Evidence
+from qneurons.study.runs import Run
 
 SETTINGS = ("base", "limit", "c0.02", "a1")
 PROTOCOL = {"batch_size": 64, "learning_rate": 0.05}

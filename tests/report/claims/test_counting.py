@@ -12,13 +12,13 @@ from qneurons.report.claims.counting import (
     joint,
     judge_cases,
 )
-from qneurons.report.claims.paper import CLAIMS  # noqa: E402
+from qneurons.report.claims.paper import CLAIMS
 from qneurons.report.claims.verdicts import (
     FAILS,
     HOLDS,
     OPEN,
 )
-from qneurons.report.evidence import Evidence  # noqa: E402
+from qneurons.report.evidence import Evidence
 
 BETTER, _, INSENSITIVE, ANNEALING, _, DROPOUT, *_ = CLAIMS
 EFFECTS = {"gain": 0.003, "loss_gain": 0.01}

@@ -13,8 +13,8 @@ from qneurons.report.claims.paper import (
     CLAIMS,
     judge,
 )
-from qneurons.report.claims.verdicts import ANSWERS  # noqa: E402
-from qneurons.report.evidence import Evidence  # noqa: E402
+from qneurons.report.claims.verdicts import ANSWERS
+from qneurons.report.evidence import Evidence
 
 HOLDS, FAILS, OPEN = ANSWERS
 

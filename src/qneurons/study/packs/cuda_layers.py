@@ -221,7 +221,7 @@ def pool_backward(grad: Tensor, x: Tensor) -> Tensor:
 
 
 def look_up(x: Tensor, offsets: Tensor, slopes: Tensor, scale: float, density: float) -> Tensor:
-    """As :func:`qneurons.study.packs.means.look_up`, of pieces ``density`` · asinh(x / ``scale``)."""
+    """As ``means.look_up``, of pieces ``density`` · asinh(x / ``scale``)."""
     out, num = torch.empty_like(x), x[0].numel()
     _look_up[triton.cdiv(num, _SIZE), len(x)](
         x, offsets, slopes, out, num, scale, density, NUM_PIECES=offsets.shape[1], SIZE=_SIZE

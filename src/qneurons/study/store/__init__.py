@@ -1,1 +1,1 @@
-"""The store: a folder that keeps everything recorded of a study through crashes and concurrent writers."""
+"""The store: keeps everything recorded of a study through crashes and concurrent writers."""
