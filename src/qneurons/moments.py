@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from qneurons.activations import Activation, ActivationLike, resolve
-from qneurons.functional import check_nonnegative
+from qneurons.arguments import check_nonnegative
 from qneurons.given_delta import difference
 from qneurons.precision import TINY_DELTA
 from qneurons.quadrature import GAUSS_LEGENDRE, delta_rule
