@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-EvalMode = Literal["limit", "mean", "sample"]
+Mode = Literal["limit", "mean", "sample"]  # of evaluation
 
 
 def check_x(x: Tensor) -> None:
@@ -31,9 +31,9 @@ def check_nonnegative(name: str, value: float) -> float:
     return float(value)
 
 
-def check_eval_mode(eval_mode: EvalMode) -> EvalMode:
-    if eval_mode not in get_args(EvalMode):
-        known = ", ".join(get_args(EvalMode))
+def check_eval_mode(eval_mode: Mode) -> Mode:
+    if eval_mode not in get_args(Mode):
+        known = ", ".join(get_args(Mode))
         raise ValueError(f"eval_mode must be one of {known}, got {eval_mode!r}")
     return eval_mode
 

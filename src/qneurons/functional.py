@@ -6,7 +6,7 @@ from torch import Tensor
 from qneurons import kernels
 from qneurons.activations import Activation, ActivationLike, resolve
 from qneurons.arguments import (
-    EvalMode,
+    Mode,
     check_eval_mode,
     check_lam,
     check_nonnegative,
@@ -32,7 +32,7 @@ def q_activation(
     phi: float = 1e-3,
     *,
     training: bool = True,
-    eval_mode: EvalMode = "limit",
+    eval_mode: Mode = "limit",
     generator: torch.Generator | None = None,
     seed: Tensor | None = None,
 ) -> Tensor:
@@ -79,7 +79,7 @@ def _apply(
     lam: float | Tensor,
     phi: float,
     training: bool,
-    eval_mode: EvalMode,
+    eval_mode: Mode,
     generator: torch.Generator | None,
     seed: Tensor | None,
     **parameters: float,
@@ -243,7 +243,7 @@ def q_sigmoid(
     phi: float = 1e-3,
     *,
     training: bool = True,
-    eval_mode: EvalMode = "limit",
+    eval_mode: Mode = "limit",
     generator: torch.Generator | None = None,
     seed: Tensor | None = None,
 ) -> Tensor:
@@ -257,7 +257,7 @@ def q_tanh(
     phi: float = 1e-3,
     *,
     training: bool = True,
-    eval_mode: EvalMode = "limit",
+    eval_mode: Mode = "limit",
     generator: torch.Generator | None = None,
     seed: Tensor | None = None,
 ) -> Tensor:
@@ -271,7 +271,7 @@ def q_relu(
     phi: float = 1e-3,
     *,
     training: bool = True,
-    eval_mode: EvalMode = "limit",
+    eval_mode: Mode = "limit",
     generator: torch.Generator | None = None,
     seed: Tensor | None = None,
 ) -> Tensor:
@@ -285,7 +285,7 @@ def q_leaky_relu(
     phi: float = 1e-3,
     *,
     training: bool = True,
-    eval_mode: EvalMode = "limit",
+    eval_mode: Mode = "limit",
     generator: torch.Generator | None = None,
     seed: Tensor | None = None,
     negative_slope: float = 0.01,
@@ -315,7 +315,7 @@ def q_elu(
     phi: float = 1e-3,
     *,
     training: bool = True,
-    eval_mode: EvalMode = "limit",
+    eval_mode: Mode = "limit",
     generator: torch.Generator | None = None,
     seed: Tensor | None = None,
     alpha: float = 1.0,
@@ -339,7 +339,7 @@ def q_selu(
     phi: float = 1e-3,
     *,
     training: bool = True,
-    eval_mode: EvalMode = "limit",
+    eval_mode: Mode = "limit",
     generator: torch.Generator | None = None,
     seed: Tensor | None = None,
 ) -> Tensor:
@@ -356,7 +356,7 @@ def q_celu(
     phi: float = 1e-3,
     *,
     training: bool = True,
-    eval_mode: EvalMode = "limit",
+    eval_mode: Mode = "limit",
     generator: torch.Generator | None = None,
     seed: Tensor | None = None,
     alpha: float = 1.0,
@@ -376,7 +376,7 @@ def q_softplus(
     phi: float = 1e-3,
     *,
     training: bool = True,
-    eval_mode: EvalMode = "limit",
+    eval_mode: Mode = "limit",
     generator: torch.Generator | None = None,
     seed: Tensor | None = None,
     beta: float = 1.0,
@@ -396,7 +396,7 @@ def q_silu(
     phi: float = 1e-3,
     *,
     training: bool = True,
-    eval_mode: EvalMode = "limit",
+    eval_mode: Mode = "limit",
     generator: torch.Generator | None = None,
     seed: Tensor | None = None,
 ) -> Tensor:
@@ -410,7 +410,7 @@ def q_gelu(
     phi: float = 1e-3,
     *,
     training: bool = True,
-    eval_mode: EvalMode = "limit",
+    eval_mode: Mode = "limit",
     generator: torch.Generator | None = None,
     seed: Tensor | None = None,
 ) -> Tensor:
@@ -424,7 +424,7 @@ def q_gelu_tanh(
     phi: float = 1e-3,
     *,
     training: bool = True,
-    eval_mode: EvalMode = "limit",
+    eval_mode: Mode = "limit",
     generator: torch.Generator | None = None,
     seed: Tensor | None = None,
 ) -> Tensor:
@@ -441,7 +441,7 @@ def q_mish(
     phi: float = 1e-3,
     *,
     training: bool = True,
-    eval_mode: EvalMode = "limit",
+    eval_mode: Mode = "limit",
     generator: torch.Generator | None = None,
     seed: Tensor | None = None,
 ) -> Tensor:
@@ -455,7 +455,7 @@ def q_hardtanh(
     phi: float = 1e-3,
     *,
     training: bool = True,
-    eval_mode: EvalMode = "limit",
+    eval_mode: Mode = "limit",
     generator: torch.Generator | None = None,
     seed: Tensor | None = None,
     min_val: float = -1.0,
@@ -488,7 +488,7 @@ def q_relu6(
     phi: float = 1e-3,
     *,
     training: bool = True,
-    eval_mode: EvalMode = "limit",
+    eval_mode: Mode = "limit",
     generator: torch.Generator | None = None,
     seed: Tensor | None = None,
 ) -> Tensor:
@@ -502,7 +502,7 @@ def q_hardswish(
     phi: float = 1e-3,
     *,
     training: bool = True,
-    eval_mode: EvalMode = "limit",
+    eval_mode: Mode = "limit",
     generator: torch.Generator | None = None,
     seed: Tensor | None = None,
 ) -> Tensor:
@@ -516,7 +516,7 @@ def q_softsign(
     phi: float = 1e-3,
     *,
     training: bool = True,
-    eval_mode: EvalMode = "limit",
+    eval_mode: Mode = "limit",
     generator: torch.Generator | None = None,
     seed: Tensor | None = None,
 ) -> Tensor:
@@ -530,7 +530,7 @@ def q_sin(
     phi: float = 1e-3,
     *,
     training: bool = True,
-    eval_mode: EvalMode = "limit",
+    eval_mode: Mode = "limit",
     generator: torch.Generator | None = None,
     seed: Tensor | None = None,
 ) -> Tensor:
@@ -544,7 +544,7 @@ def q_identity(
     phi: float = 1e-3,
     *,
     training: bool = True,
-    eval_mode: EvalMode = "limit",
+    eval_mode: Mode = "limit",
     generator: torch.Generator | None = None,
     seed: Tensor | None = None,
 ) -> Tensor:

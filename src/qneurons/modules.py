@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from qneurons.activations import ActivationLike, resolve
-from qneurons.arguments import EvalMode, check_eval_mode, check_nonnegative, check_x
+from qneurons.arguments import Mode, check_eval_mode, check_nonnegative, check_x
 from qneurons.functional import LAM, q_limit, q_mean, sample
 
 
@@ -59,7 +59,7 @@ class QActivation(nn.Module):
         activation: ActivationLike,
         lam: float = LAM,
         phi: float = 1e-3,
-        eval_mode: EvalMode = "limit",
+        eval_mode: Mode = "limit",
         inplace: bool = False,
         **parameters: float,
     ) -> None:
@@ -90,11 +90,11 @@ class QActivation(nn.Module):
         self._phi.fill_(self._phi_value)
 
     @property
-    def eval_mode(self) -> EvalMode:
+    def eval_mode(self) -> Mode:
         return self._eval_mode
 
     @eval_mode.setter
-    def eval_mode(self, eval_mode: EvalMode) -> None:
+    def eval_mode(self, eval_mode: Mode) -> None:
         self._eval_mode = check_eval_mode(eval_mode)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -137,11 +137,7 @@ class QSigmoid(QActivation):
     """The q-activation of f(x) = 1 / (1 + exp(-x)). See :class:`QActivation`."""
 
     def __init__(
-        self,
-        lam: float = LAM,
-        phi: float = 1e-3,
-        eval_mode: EvalMode = "limit",
-        inplace: bool = False,
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
     ) -> None:
         super().__init__("sigmoid", lam, phi, eval_mode, inplace)
 
@@ -150,11 +146,7 @@ class QTanh(QActivation):
     """The q-activation of f(x) = tanh(x). See :class:`QActivation`."""
 
     def __init__(
-        self,
-        lam: float = LAM,
-        phi: float = 1e-3,
-        eval_mode: EvalMode = "limit",
-        inplace: bool = False,
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
     ) -> None:
         super().__init__("tanh", lam, phi, eval_mode, inplace)
 
@@ -163,11 +155,7 @@ class QReLU(QActivation):
     """The q-activation of f(x) = max(0, x). See :class:`QActivation`."""
 
     def __init__(
-        self,
-        lam: float = LAM,
-        phi: float = 1e-3,
-        eval_mode: EvalMode = "limit",
-        inplace: bool = False,
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
     ) -> None:
         super().__init__("relu", lam, phi, eval_mode, inplace)
 
@@ -184,7 +172,7 @@ class QLeakyReLU(QActivation):
         self,
         lam: float = LAM,
         phi: float = 1e-3,
-        eval_mode: EvalMode = "limit",
+        eval_mode: Mode = "limit",
         inplace: bool = False,
         *,
         negative_slope: float = 0.01,
@@ -208,7 +196,7 @@ class QELU(QActivation):
         self,
         lam: float = LAM,
         phi: float = 1e-3,
-        eval_mode: EvalMode = "limit",
+        eval_mode: Mode = "limit",
         inplace: bool = False,
         *,
         alpha: float = 1.0,
@@ -223,11 +211,7 @@ class QSELU(QActivation):
     """
 
     def __init__(
-        self,
-        lam: float = LAM,
-        phi: float = 1e-3,
-        eval_mode: EvalMode = "limit",
-        inplace: bool = False,
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
     ) -> None:
         super().__init__("selu", lam, phi, eval_mode, inplace)
 
@@ -244,7 +228,7 @@ class QCELU(QActivation):
         self,
         lam: float = LAM,
         phi: float = 1e-3,
-        eval_mode: EvalMode = "limit",
+        eval_mode: Mode = "limit",
         inplace: bool = False,
         *,
         alpha: float = 1.0,
@@ -268,7 +252,7 @@ class QSoftplus(QActivation):
         self,
         lam: float = LAM,
         phi: float = 1e-3,
-        eval_mode: EvalMode = "limit",
+        eval_mode: Mode = "limit",
         inplace: bool = False,
         *,
         beta: float = 1.0,
@@ -280,11 +264,7 @@ class QSiLU(QActivation):
     """The q-activation of f(x) = x / (1 + exp(-x)). See :class:`QActivation`."""
 
     def __init__(
-        self,
-        lam: float = LAM,
-        phi: float = 1e-3,
-        eval_mode: EvalMode = "limit",
-        inplace: bool = False,
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
     ) -> None:
         super().__init__("silu", lam, phi, eval_mode, inplace)
 
@@ -293,11 +273,7 @@ class QGELU(QActivation):
     """The q-activation of f(x) = x Φ(x), with Φ the normal cdf. See :class:`QActivation`."""
 
     def __init__(
-        self,
-        lam: float = LAM,
-        phi: float = 1e-3,
-        eval_mode: EvalMode = "limit",
-        inplace: bool = False,
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
     ) -> None:
         super().__init__("gelu", lam, phi, eval_mode, inplace)
 
@@ -309,11 +285,7 @@ class QGELUTanh(QActivation):
     """
 
     def __init__(
-        self,
-        lam: float = LAM,
-        phi: float = 1e-3,
-        eval_mode: EvalMode = "limit",
-        inplace: bool = False,
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
     ) -> None:
         super().__init__("gelu_tanh", lam, phi, eval_mode, inplace)
 
@@ -322,11 +294,7 @@ class QMish(QActivation):
     """The q-activation of f(x) = x tanh(log(1 + exp(x))). See :class:`QActivation`."""
 
     def __init__(
-        self,
-        lam: float = LAM,
-        phi: float = 1e-3,
-        eval_mode: EvalMode = "limit",
-        inplace: bool = False,
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
     ) -> None:
         super().__init__("mish", lam, phi, eval_mode, inplace)
 
@@ -344,7 +312,7 @@ class QHardtanh(QActivation):
         self,
         lam: float = LAM,
         phi: float = 1e-3,
-        eval_mode: EvalMode = "limit",
+        eval_mode: Mode = "limit",
         inplace: bool = False,
         *,
         min_val: float = -1.0,
@@ -357,11 +325,7 @@ class QReLU6(QActivation):
     """The q-activation of f(x) = min(max(0, x), 6). See :class:`QActivation`."""
 
     def __init__(
-        self,
-        lam: float = LAM,
-        phi: float = 1e-3,
-        eval_mode: EvalMode = "limit",
-        inplace: bool = False,
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
     ) -> None:
         super().__init__("relu6", lam, phi, eval_mode, inplace)
 
@@ -370,11 +334,7 @@ class QHardswish(QActivation):
     """The q-activation of f(x) = x min(max(0, x + 3), 6) / 6. See :class:`QActivation`."""
 
     def __init__(
-        self,
-        lam: float = LAM,
-        phi: float = 1e-3,
-        eval_mode: EvalMode = "limit",
-        inplace: bool = False,
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
     ) -> None:
         super().__init__("hardswish", lam, phi, eval_mode, inplace)
 
@@ -383,11 +343,7 @@ class QSoftsign(QActivation):
     """The q-activation of f(x) = x / (1 + |x|). See :class:`QActivation`."""
 
     def __init__(
-        self,
-        lam: float = LAM,
-        phi: float = 1e-3,
-        eval_mode: EvalMode = "limit",
-        inplace: bool = False,
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
     ) -> None:
         super().__init__("softsign", lam, phi, eval_mode, inplace)
 
@@ -396,11 +352,7 @@ class QSin(QActivation):
     """The q-activation of f(x) = sin(x). See :class:`QActivation`."""
 
     def __init__(
-        self,
-        lam: float = LAM,
-        phi: float = 1e-3,
-        eval_mode: EvalMode = "limit",
-        inplace: bool = False,
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
     ) -> None:
         super().__init__("sin", lam, phi, eval_mode, inplace)
 
@@ -409,11 +361,7 @@ class QIdentity(QActivation):
     """The q-activation of f(x) = x, which is x. See :class:`QActivation`."""
 
     def __init__(
-        self,
-        lam: float = LAM,
-        phi: float = 1e-3,
-        eval_mode: EvalMode = "limit",
-        inplace: bool = False,
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
     ) -> None:
         super().__init__("identity", lam, phi, eval_mode, inplace)
 
