@@ -17,13 +17,7 @@ from torch import Tensor
 
 from qneurons.quadrature import GAUSS_LEGENDRE
 
-__all__ = [
-    "bregman_divergence",
-    "pq_derivative",
-    "pq_differential",
-    "pq_gradient",
-    "q_derivative",
-]
+__all__ = ["bregman_divergence", "pq_derivative", "pq_differential", "pq_gradient", "q_derivative"]
 
 Function = Callable[[Tensor], Tensor]
 Real = Tensor | float

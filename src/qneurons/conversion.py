@@ -65,7 +65,8 @@ def convert(
             f"model must be a module, got {type(model).__name__}; for a function use q_activation"
         )
     found = find_activations(model)
-    chosen = _select(found, _listed("include", include), _listed("exclude", exclude))
+    selectors = _check_selectors("include", include), _check_selectors("exclude", exclude)
+    chosen = _select(found, *selectors)
     unconverted = describe_unconverted(model)
     if not chosen:
         raise ValueError(_nothing_to_convert(found, unconverted))
@@ -75,7 +76,8 @@ def convert(
         name = place.row.name
         make: Callable[..., QActivation] = CLASSES.get(name) or partial(QActivation, name)
         new = make(lam=lam, phi=phi, eval_mode=eval_mode, **place.row.parameters)
-        new.to(device).train(place.is_training)
+        owner = place.old if isinstance(place.old, nn.Module) else place.parent
+        new.to(device).train(owner is None or owner.training)
         if isinstance(place.old, nn.Module):
             new = converted.setdefault(place.old, new)
         logger.info("%s: %s becomes %s", place.path or "the model", place.row, new)
@@ -97,11 +99,6 @@ class FoundActivation:
     name: str
     old: Any
     row: Activation
-
-    @property
-    def is_training(self) -> bool:
-        owner = self.old if isinstance(self.old, nn.Module) else self.parent
-        return owner is None or owner.training
 
     def matches(self, selector: Selector) -> bool:
         if isinstance(selector, str):
@@ -143,7 +140,7 @@ def _outside_activations(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     return ((path, module) for path, module in model.named_modules() if module not in inside)
 
 
-def _listed(name: str, selectors: Any) -> list[Selector]:
+def _check_selectors(name: str, selectors: Any) -> list[Selector]:
     single = isinstance(selectors, str | type) or not isinstance(selectors, Iterable)
     selectors = [selectors] if single else list(selectors)
     for selector in selectors:

@@ -253,9 +253,7 @@ class _Law(NamedTuple):
 
     def solve(self, y: Tensor, pieces: _Pieces) -> Tensor:
         """The δ of each piece with g(x, δ) = y, or an end of the piece if there is none."""
-        return _bisect(
-            pieces.start, pieces.end, lambda delta: (self.g(delta) <= y) == pieces.rising
-        )
+        return _bisect(pieces.start, pieces.end, lambda d: (self.g(d) <= y) == pieces.rising)
 
     def points(self) -> tuple[float, ...]:
         """The points within reach of b at which panels of the quadrature end."""
@@ -326,9 +324,8 @@ def _bends(row: Activation, reach: float, device: torch.device) -> list[float]:
     sign = torch.where(value.abs() > 1e-9 * value.abs().max(), value.sign(), 0.0)
     changes = sign[:-1] * sign[1:] < 0
     left, right, before = grid[:-1][changes], grid[1:][changes], sign[:-1][changes]
-    return [
-        round(p, 14) for p in _bisect(left, right, lambda b: second(b).sign() == before).tolist()
-    ]
+    bends = _bisect(left, right, lambda b: second(b).sign() == before)
+    return [round(bend, 14) for bend in bends.tolist()]
 
 
 def _cells(row: Activation, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:

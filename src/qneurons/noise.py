@@ -70,11 +70,7 @@ class QLaw(Distribution):
     has_rsample = True
 
     def __init__(
-        self,
-        lam: float | Tensor,
-        phi: float | Tensor = 1e-3,
-        *,
-        validate_args: bool | None = None,
+        self, lam: float | Tensor, phi: float | Tensor = 1e-3, *, validate_args: bool | None = None
     ) -> None:
         self.lam, self.phi = broadcast_all(lam, phi)
         # broadcast_all gives a number the dtype of the tensor beside it: an integer lam would
@@ -159,10 +155,9 @@ def draw_delta(
 
     q itself is not formed, because subtracting 1 from it would lose the low bits of
     :math:`\delta`. At :math:`\phi = 0` the floor tiny = ``TINY_DELTA[dtype]`` keeps the quotient of
-    a q-activation defined, and equal to its limit up to rounding.
-
-    The noise does not depend on the memory layout of an input. As with dropout's,
-    ``checkpoint``, ``fork_rng``, ``manual_seed``, vmap's ``randomness`` and ``torch.compile`` work.
+    a q-activation defined, and equal to its limit up to rounding. The noise does not depend on the
+    memory layout of an input. Checkpoints, ``fork_rng``, ``manual_seed``, vmap's ``randomness`` and
+    ``torch.compile`` treat it as they treat dropout's.
 
     Args:
         shape (sequence of int): shape of the result.
@@ -258,13 +253,7 @@ def box_muller(words: Tensor) -> Tensor:
 
 
 def seeded_delta(
-    shape: Sequence[int],
-    seed: Tensor,
-    lam: Tensor,
-    phi: Tensor,
-    inner: int,
-    *,
-    dtype: torch.dtype,
+    shape: Sequence[int], seed: Tensor, lam: Tensor, phi: Tensor, inner: int, *, dtype: torch.dtype
 ) -> Tensor:
     r"""δ of every element as a function of the seed and λ of its group.
 
