@@ -681,7 +681,7 @@ def test_under_function_transforms_and_without_grad_mode():
     ],
 )
 def test_inputs_must_be_real(x, kind):
-    message = f"must be a floating-point tensor or a real number, got {kind}; convert it"
+    message = rf"[xpqab] must.* {re.escape(kind)}; .*torch\.as_tensor"
     for call in (
         lambda: q_derivative(torch.square, x, 2.0),
         lambda: pq_derivative(torch.square, 1.0, 1.0, x),
@@ -689,14 +689,12 @@ def test_inputs_must_be_real(x, kind):
         lambda: pq_gradient(torch.sum, x, 1.0, 2.0),
         lambda: bregman_divergence(torch.square, 1.0, x),
     ):
-        with pytest.raises(TypeError, match=re.escape(message)):
+        with pytest.raises(TypeError, match=message):
             call()
 
 
 def test_inputs_must_broadcast():
-    message = (
-        r"must broadcast .* x of shape \(3,\), p of shape \(\), q of shape \(2,\); add or drop"
-    )
+    message = r"broadcast.* x of shape \(3,\), p of shape \(\), q of shape \(2,\).*unsqueeze"
     with pytest.raises(ValueError, match=message):
         pq_derivative(torch.square, torch.ones(3), 1.0, torch.ones(2))
     with pytest.raises(ValueError, match=r"a of shape \(3,\), b of shape \(2,\)"):
@@ -707,7 +705,7 @@ def test_inputs_must_broadcast():
     ("f", "got"), [(torch.sum, r"\(\)"), (lambda y: 3.0, "float"), (lambda y: y[None], r"\(1, 3\)")]
 )
 def test_f_must_keep_the_shape(f, got):
-    message = rf"element by element and keep the shape.* shape \(3,\), got {got}$"
+    message = rf"keep the shape.* \(3,\), got {got}$"
     for call in (
         lambda: q_derivative(f, torch.ones(3), 2.0),
         lambda: pq_differential(f, torch.ones(3), 1.0, 2.0),
@@ -718,15 +716,15 @@ def test_f_must_keep_the_shape(f, got):
 
 
 def test_gradient_function_must_drop_the_last_dimension():
-    message = r"F must map the last dimension .* shape \(4,\), got \(4, 3\)"
+    message = r"F must.* last dimension.* \(4,\), got \(4, 3\)"
     with pytest.raises(ValueError, match=message):
         pq_gradient(torch.square, torch.ones(4, 3), 1.0, 2.0)
-    with pytest.raises(ValueError, match=r"shape \(4,\), got \(\)"):
+    with pytest.raises(ValueError, match=r"F must.* \(4,\), got \(\)"):
         pq_gradient(torch.sum, torch.ones(4, 3), 1.0, 2.0)
 
 
 @pytest.mark.parametrize("shape", [(), (4, 0)])
 def test_gradient_needs_coordinates(shape):
-    message = re.escape(f"last dimension of coordinates, got shape {shape}; use pq_derivative")
+    message = rf"x.* {re.escape(str(shape))}; .*pq_derivative"
     with pytest.raises(ValueError, match=message):
         pq_gradient(torch.sum, torch.ones(shape), 1.0, 2.0)

@@ -1,6 +1,7 @@
 """q-activations as functions: shapes, dtypes, noise, evaluation modes, derivatives, bad input."""
 
 import functools
+import inspect
 import math
 
 import pytest
@@ -430,24 +431,44 @@ def test_plus_infinity_stays_plus_infinity(name, delta):
 
 
 @each_row
-def test_short_name(row):
-    short = getattr(qn, f"q_{row.name}")
-    x = randn(100)
-    assert short.__name__ == f"q_{row.name}"
-    assert row.name in short.__doc__
-    assert torch.equal(
-        short(x, 0.5, 0.1, generator=seeded()), q_activation(x, row, 0.5, 0.1, generator=seeded())
-    )
-    assert torch.equal(short(x, training=False), q_limit(x, row))
-    assert torch.equal(
-        short(x, 0.5, 0.1, training=False, eval_mode="mean"), q_mean(x, row, 0.5, 0.1)
-    )
+def test_the_function_of_a_row(row):
+    function = getattr(qn, f"q_{row.name}")
+    assert function is getattr(qn.functional, f"q_{row.name}")
+    x, seed = randn(100), torch.tensor(3)
+    for shared in (
+        {"lam": 0.5, "phi": 0.1, "seed": seed},
+        {"lam": 0.5, "phi": 0.1, "training": False, "eval_mode": "mean"},
+        {"training": False},
+        {"training": False, "eval_mode": "sample", "seed": seed},
+    ):
+        assert torch.equal(function(x, **shared), q_activation(x, row, **shared))
+    from_generator = function(x, 0.5, 0.1, generator=seeded())
+    assert torch.equal(from_generator, q_activation(x, row, 0.5, 0.1, generator=seeded()))
     for name, value in row.parameters.items():
         other = {name: value + 0.5}
-        assert f"{name}={value:g}" in short.__doc__
-        got = short(x, generator=seeded(), **other)
-        assert torch.equal(got, q_activation(x, resolve(row, **other), generator=seeded()))
-        assert not torch.equal(got, short(x, generator=seeded()))
+        got = function(x, seed=seed, **other)
+        assert torch.equal(got, q_activation(x, resolve(row, **other), seed=seed))
+        assert not torch.equal(got, function(x, seed=seed))
+        assert f"{name}:" in function.__doc__
+
+
+@each_row
+def test_the_signature_of_a_function_is_that_of_its_row(row):
+    of_q_activation = inspect.signature(q_activation).parameters.values()
+    shared = [p for p in of_q_activation if p.name != "activation"]
+    own = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=float)
+        for name, value in row.parameters.items()
+    ]
+    signature = inspect.signature(getattr(qn, f"q_{row.name}"))
+    assert list(signature.parameters.values()) == shared + own
+    assert signature.return_annotation is torch.Tensor
+
+
+def test_there_is_a_function_for_every_row_and_no_other():
+    names = [name for name in vars(qn.functional) if name.startswith("q_")]
+    others = {"q_activation", "q_difference", "q_limit", "q_mean"}
+    assert [name for name in names if name not in others] == [f"q_{row.name}" for row in ROWS]
 
 
 @each_row_and_callable
@@ -627,123 +648,35 @@ def test_a_given_delta_and_the_slope_are_kept_and_no_more():
 
 # --- bad input ------------------------------------------------------------------------------------
 
+
 FLOATS = torch.ones(4, 3)
 BAD_CALLS = {
     "unknown activation": (
         lambda: q_activation(FLOATS, "ellu"),
-        (ValueError, "unknown activation 'ellu'; did you mean 'elu'.*: sigmoid, tanh, relu"),
+        (ValueError, "'ellu'.*'elu'.*: sigmoid, tanh, relu"),
     ),
-    "no activation": (
-        lambda: q_activation(FLOATS, None),
-        (TypeError, 'an activation is a name.* got None; for example "elu"'),
-    ),
+    "no activation": (lambda: q_activation(FLOATS, None), (TypeError, 'None.*"elu"')),
     "class for activation": (
         lambda: q_limit(FLOATS, nn.ELU),
-        (TypeError, r"an activation is .* got <class .*ELU'>; for example .*nn.ELU\(alpha=0.5\)"),
-    ),
-    "seed as a number": (
-        lambda: q_activation(FLOATS, "elu", seed=7),
-        (TypeError, r"seed must be a tensor of int64, got int; for example torch.tensor\(7\)"),
-    ),
-    "seed of floats": (
-        lambda: q_activation(FLOATS, "elu", seed=FLOATS),
-        (TypeError, r"seed must be a tensor of int64, got torch.float32"),
-    ),
-    "seed and generator": (
-        lambda: q_activation(FLOATS, "elu", seed=torch.tensor(7), generator=seeded()),
-        (ValueError, "seed and generator exclude each other"),
-    ),
-    "seed of another shape": (
-        lambda: q_activation(FLOATS, "elu", seed=torch.arange(2)),
-        (ValueError, r"seed must be one value or broadcast .* \(4, 3\), .* got \(2,\)"),
-    ),
-    "seed with a hole": (
-        lambda: q_activation(torch.ones(2, 3, 4), "elu", seed=torch.ones(2, 1, 4).long()),
-        (ValueError, r"seed must .* without a dimension of size 1 between .* got \(2, 1, 4\)"),
-    ),
-    "seed on another device": (
-        lambda: q_activation(FLOATS, "elu", seed=torch.tensor(7, device="meta")),
-        (ValueError, r"seed must be on the device of x, cpu, got meta; pass seed.to\(x.device\)"),
-    ),
-    "lam of other groups than seed": (
-        lambda: q_activation(FLOATS, "elu", torch.ones(3), seed=torch.arange(4)[:, None]),
-        (ValueError, r"lam must have one value, or one for each group .* \(3,\) and \(4, 1\)"),
-    ),
-    "negative lam": (
-        lambda: q_activation(FLOATS, "elu", -0.1),
-        (ValueError, "lam must be a finite number, 0 or more, got -0.1"),
-    ),
-    "negative lam, limit": (
-        lambda: q_activation(FLOATS, "elu", -0.1, training=False),
-        (ValueError, "lam must be a finite number, 0 or more, got -0.1"),
-    ),
-    "nan lam": (
-        lambda: q_activation(FLOATS, "elu", NAN),
-        (ValueError, "lam must be a finite number, 0 or more, got nan"),
-    ),
-    "infinite lam": (
-        lambda: q_mean(FLOATS, "elu", INF),
-        (ValueError, "lam must be a finite number, 0 or more, got inf"),
-    ),
-    "negative lam tensor": (
-        lambda: q_activation(FLOATS, "elu", torch.tensor([0.1, -2.0, 1.0])),
-        (ValueError, "every value of lam must be finite, 0 or more, got -2.0"),
-    ),
-    "nan lam tensor": (
-        lambda: q_activation(FLOATS, "elu", torch.tensor(NAN)),
-        (ValueError, "every value of lam must be finite, 0 or more, got nan"),
-    ),
-    "nan lam tensor, mean": (
-        lambda: q_mean(FLOATS, "elu", torch.tensor(NAN)),
-        (ValueError, "every value of lam must be finite, 0 or more, got nan"),
-    ),
-    "shape of lam": (
-        lambda: q_activation(FLOATS, "elu", torch.ones(4)),
-        (ValueError, r"lam must broadcast to the shape of x, got \(4,\) for \(4, 3\); reshape"),
-    ),
-    "lam larger than x": (
-        lambda: q_mean(FLOATS, "elu", torch.ones(2, 4, 3)),
-        (ValueError, r"lam must broadcast to .*, got \(2, 4, 3\) for \(4, 3\); reshape"),
-    ),
-    "integer lam tensor": (
-        lambda: q_activation(FLOATS, "elu", torch.ones(3, dtype=torch.int64)),
-        (TypeError, r"lam must be a floating tensor.*torch.int64.*; pass lam.detach\(\).float\(\)"),
-    ),
-    "lam with gradient": (
-        lambda: q_activation(FLOATS, "elu", torch.ones(3, requires_grad=True)),
-        (TypeError, r"without gradient.*requires_grad=True; pass lam.detach\(\)"),
-    ),
-    "negative phi": (
-        lambda: q_activation(FLOATS, "elu", phi=-1e-3),
-        (ValueError, "phi must be a finite number, 0 or more, got -0.001"),
-    ),
-    "nan phi": (
-        lambda: q_mean(FLOATS, "elu", 0.1, NAN),
-        (ValueError, "phi must be a finite number, 0 or more, got nan"),
-    ),
-    "tensor phi": (
-        lambda: q_activation(FLOATS, "elu", phi=torch.tensor(0.5)),
-        (ValueError, r"phi must be a finite number, 0 or more, got tensor\(0.5"),
+        (TypeError, r"<class .*ELU'>.*nn\.ELU\(alpha=0\.5\)"),
     ),
     "shape of delta": (
         lambda: q_difference(FLOATS, torch.ones(4), "elu"),
-        (ValueError, r"delta must broadcast against x, got shapes \(4,\) and \(4, 3\)"),
+        (ValueError, r"delta.* broadcast.* \(4,\) and \(4, 3\)"),
     ),
     "delta with gradient": (
         lambda: q_difference(FLOATS, torch.ones(3, requires_grad=True), "elu"),
-        (ValueError, r"delta requires grad, but no gradient flows to it; pass delta.detach\(\)"),
+        (ValueError, r"delta.* grad.*delta\.detach\(\)"),
     ),
-    "unknown eval_mode": (
-        lambda: q_activation(FLOATS, "elu", eval_mode="average"),
-        (ValueError, "eval_mode must be one of limit, mean, sample, got 'average'"),
+    "delta of text": (lambda: q_difference(FLOATS, "0.1", "elu"), (TypeError, "delta.* str")),
+    "complex delta": (
+        lambda: q_difference(FLOATS, torch.ones(3) * 1j, "elu"),
+        (TypeError, "delta.* torch.complex64"),
     ),
-    "unknown parameter": (
-        lambda: qn.q_elu(FLOATS, beta=1.0),
-        (TypeError, "elu has no parameter 'beta'; its parameters: alpha"),
-    ),
+    "unknown parameter": (lambda: qn.q_elu(FLOATS, beta=1.0), (TypeError, "q_elu.*'beta'")),
     "parameter that must be positive": (
         lambda: qn.q_celu(FLOATS, alpha=-1.0),
-        (ValueError, "celu: alpha > 0 must hold, got celu, alpha=-1"),
+        (ValueError, "celu.*alpha > 0.*alpha=-1"),
     ),
 }
 
@@ -755,28 +688,6 @@ def test_bad_argument(name):
         call()
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x: q_activation(x, "elu"),
-        lambda x: q_activation(x, "elu", training=False),
-        lambda x: q_difference(x, 0.5, "elu"),
-        lambda x: q_limit(x, "elu"),
-        lambda x: q_mean(x, "elu", 0.1),
-    ],
-)
-def test_bad_x(function):
-    for x, message in (
-        (torch.arange(3), r"floating dtype, got torch.int64; .*: convert with x.float\(\)$"),
-        (torch.ones(3, dtype=torch.bool), r"got torch.bool; .*: convert with x.float\(\)$"),
-        (torch.ones(3, dtype=torch.complex64), "got torch.complex64; .* is a real function$"),
-        ([1.0, 2.0], "x must be a tensor, got list"),
-        (1.0, "x must be a tensor, got float"),
-    ):
-        with pytest.raises(TypeError, match=message):
-            function(x)
-
-
 def test_a_callable_must_keep_the_shape():
-    with pytest.raises(ValueError, match="act element by element and keep the shape"):
+    with pytest.raises(ValueError, match="keep the shape"):
         q_activation(FLOATS, lambda y: y.sum())

@@ -1,7 +1,6 @@
 """The law of g_q(x) against closed forms, mpmath, its own integrals and draws."""
 
 import math
-import re
 
 import mpmath as mp
 import pytest
@@ -443,27 +442,27 @@ def test_nan_and_infinity():
     [
         (
             "sin",
-            "no density, cdf or atoms for sin: δ -> g(x, δ) turns without end; use mean and var",
+            "sin.*turns without end.*mean and variance",
         ),
-        (torch.exp, "for exp: a callable may bend anywhere; use mean and variance, or draw from"),
+        (torch.exp, "exp.*callable.*mean and variance.*q_activation"),
     ],
 )
 def test_laws_that_are_not_known(function, activation, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
+    with pytest.raises(ValueError, match=message):
         function(0.1, 1.0, activation, 1.0)
 
 
 def test_bad_arguments():
     for lam in (0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(ValueError, match=f"lam must be finite and positive.* got {lam}"):
+        with pytest.raises(ValueError, match=f"lam.* positive.* {lam}"):
             density(0.1, 1.0, "tanh", lam)
     for lam in (-1.0, math.nan, math.inf):
-        with pytest.raises(ValueError, match=f"lam must be finite and 0 or more; got {lam}"):
+        with pytest.raises(ValueError, match=f"lam.* 0 or more.* {lam}"):
             mean(1.0, "tanh", lam)
-    with pytest.raises(ValueError, match=r"phi must be .* got -0\.1"):
+    with pytest.raises(ValueError, match=r"phi.* -0\.1"):
         variance(1.0, "tanh", 1.0, phi=-0.1)
     for dtype in (torch.int64, torch.complex64):
-        with pytest.raises(TypeError, match=f"got {dtype}; convert integers with .double()"):
+        with pytest.raises(TypeError, match=rf"{dtype}.*\.double\(\)"):
             cdf(0.1, torch.ones(2, dtype=dtype), "tanh", 1.0)
-    with pytest.raises(ValueError, match="did you mean 'tanh'"):
+    with pytest.raises(ValueError, match=r"'tanhh'.*'tanh'"):
         atoms(1.0, "tanhh", 1.0)

@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import pydoc
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ SOURCE = ROOT / "src" / "qneurons"
 # From the maths down to the command line: a room imports only from rooms above it in this list.
 # A room is a package, or a module beside packages.
 ROOMS = [
+    "arguments",
     "precision",
     "quadrature",
     "calculus",
@@ -120,7 +122,7 @@ def test_importing_pulls_in_nothing_beyond_torch_and_leaves_the_random_state_alo
 import sys
 import torch, torch.distributions
 before, state = set(sys.modules), torch.get_rng_state()
-import qneurons
+from qneurons import *
 new = {name.partition(".")[0] for name in set(sys.modules) - before}
 print(*sorted(new - {"qneurons", "torch"} - set(sys.stdlib_module_names)))
 assert torch.equal(state, torch.get_rng_state())
@@ -129,10 +131,48 @@ assert torch.equal(state, torch.get_rng_state())
     assert run.stdout.split() == []
 
 
-def test_everything_exported_exists():
-    assert len(set(qneurons.__all__)) == len(qneurons.__all__)
-    for name in qneurons.__all__:
-        assert hasattr(qneurons, name)
+def test_torch_is_imported_when_a_name_needs_it():
+    script = """
+import sys
+import qneurons, qneurons.schedules
+from qneurons import Annealed
+assert qneurons.__version__ and qneurons.parse_schedule("a5") == Annealed(5.0)
+assert "QELU" in dir(qneurons) and not hasattr(qneurons, "no_such_thing")
+assert "torch" not in sys.modules
+assert qneurons.QELU is qneurons.modules.QELU and "torch" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_type_checkers_and_python_see_the_same_names():
+    tree = ast.parse((SOURCE / "__init__.py").read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    for_checkers = {
+        (node.module, alias.name)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    submodules = {name for module, name in for_checkers if module == "qneurons"}
+    at_run_time = {("qneurons", name) for name in submodules}
+    at_run_time |= {(f"qneurons.{module}", name) for name, module in qneurons._MODULE_OF.items()}
+    assert for_checkers == at_run_time
+    assert sorted(name for _, name in for_checkers) == sorted(qneurons.__all__)
+    for module, name in for_checkers:
+        assert getattr(qneurons, name) is getattr(sys.modules[module], name)
+
+
+def test_every_row_of_the_table_is_exported():
+    for row in qneurons.activations.rows():
+        exported = {qneurons.modules.CLASSES[row.name].__name__, f"q_{row.name}"}
+        assert exported <= set(qneurons.__all__)
+
+
+def test_help_shows_classes_and_functions_with_their_parameters():
+    page = pydoc.render_doc(qneurons, renderer=pydoc.plaintext)
+    assert "class QELU(" in page
+    for name in ("QELU", "q_elu"):
+        assert re.search(rf"\b{name}\(.*lam: float.*alpha: float = 1\.0", page)
 
 
 def test_versions_agree():

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import re
 
 import pytest
 import torch
@@ -65,19 +66,16 @@ class TestLambdaScheduler:
         assert lams_of(model) == [0.5, 0.5, 0.5]
 
     def test_model_without_q_activation(self):
-        with pytest.raises(
-            ValueError, match=r"Sequential holds no q-activation .* qneurons\.convert\(model\)"
-        ):
+        with pytest.raises(ValueError, match=r"Sequential.*qneurons\.convert\(model\)"):
             LambdaScheduler(nn.Sequential(nn.Linear(2, 2), nn.ELU()), "a1")
 
     @pytest.mark.parametrize("schedule", [0.02, None, {"lam": 1.0}])
     def test_schedule_of_another_type(self, schedule):
-        with pytest.raises(TypeError, match="must be a Schedule, its notation such as 'a1'") as e:
+        with pytest.raises(TypeError, match=f"schedule.*'a1'.* {re.escape(repr(schedule))}"):
             LambdaScheduler(build_model(), schedule)
-        assert str(e.value).endswith(f"got {schedule!r}")
 
     def test_unreadable_notation(self):
-        with pytest.raises(ValueError, match="cannot read the schedule 'b1'"):
+        with pytest.raises(ValueError, match="schedule 'b1'"):
             LambdaScheduler(build_model(), "b1")
 
     @pytest.mark.parametrize("value", [-1.0, math.nan])
@@ -136,11 +134,11 @@ class TestResuming:
     @pytest.mark.parametrize(
         ("state", "message"),
         [
-            ({"epoch": 3}, r"has the keys \['epoch', 'schedule'\], got \['epoch'\]; pass what"),
-            ({"epoch": 3, "schedule": "a1", "lr": 1}, r"got \['epoch', 'lr', 'schedule'\]"),
-            ({"epoch": 3, "schedule": "a5"}, "of the schedule 'a5'.* 'a1'; construct it with 'a5'"),
-            ({"epoch": 0, "schedule": "a1"}, "epoch must be an integer, counted from 1, got 0"),
-            ({"epoch": 2.5, "schedule": "a1"}, "counted from 1, got 2.5"),
+            ({"epoch": 3}, r"\['epoch', 'schedule'\].*\['epoch'\].*state_dict"),
+            ({"epoch": 3, "schedule": "a1", "lr": 1}, r"\['epoch', 'lr', 'schedule'\]"),
+            ({"epoch": 3, "schedule": "a5"}, "schedule 'a5'.*'a1'.*'a5'"),
+            ({"epoch": 0, "schedule": "a1"}, "epoch.* from 1.* 0"),
+            ({"epoch": 2.5, "schedule": "a1"}, "epoch.* integer.* 2.5"),
         ],
     )
     def test_bad_state_is_refused_and_changes_nothing(self, state, message):

@@ -1,4 +1,4 @@
-"""λ as a function of the epoch, its notation, and the scheduler on real models."""
+"""λ as a function of the epoch, and its notation."""
 
 import dataclasses
 import math
@@ -38,9 +38,8 @@ class TestSchedules:
     @pytest.mark.parametrize("epoch", [0, -1, 1.0, 1.5, math.nan, "1", None])
     @pytest.mark.parametrize("schedule", [Constant(0.1), Annealed(1.0)])
     def test_epoch_is_an_integer_from_one(self, schedule, epoch):
-        with pytest.raises(ValueError, match="epoch must be an integer, counted from 1") as error:
+        with pytest.raises(ValueError, match=f"epoch.* integer.* from 1.* {epoch!r}"):
             schedule(epoch)
-        assert str(error.value).endswith(f"got {epoch!r}")
 
     @pytest.mark.parametrize("value", [-0.1, math.nan, math.inf, -math.inf])
     def test_parameters_are_finite_and_nonnegative(self, value):
@@ -49,9 +48,8 @@ class TestSchedules:
             ("lam0", Annealed),
             ("gamma", lambda gamma: Annealed(1.0, gamma)),
         ):
-            with pytest.raises(ValueError, match=f"^{name} must be finite and at least 0") as error:
+            with pytest.raises(ValueError, match=f"^{name} .*finite.* at least 0.* {value}$"):
                 build(value)
-            assert str(error.value).endswith(f"got {value}")
 
     def test_are_frozen_values(self):
         assert Constant(1) == Constant(1.0)
@@ -105,17 +103,22 @@ class TestNotation:
         [
             *("", "0.02", "c", "a", "b1", "C0.1", "c-1", "cnan", "ainf", "c0.1@0.5"),
             *("a1@", "a@0.5", "a1@-1", "a1@0.5@0.5", " c0.1", "c0.1\n"),
-            *("c0,1", "c1_000", "c.", "c1e", "c٣"),
+            *("c0,1", "c1_000", "c.", "c1e", "c٣", "c1.2.3", "c1e+", "c1e2.5", "c+1", "a1@."),
         ],
     )
     def test_bad_text_is_answered_with_the_forms_and_an_example(self, text):
-        with pytest.raises(ValueError, match="cannot read the schedule") as error:
+        with pytest.raises(ValueError, match="schedule") as error:
             parse_schedule(text)
-        message = str(error.value)
-        assert repr(text) in message
-        for form in ("'c<lam>'", "'a<lam0>'", "'a<lam0>@<gamma>'", "'c0.02', 'a1' or 'a2@0.25'"):
-            assert form in message
+        for part in (repr(text), "'c<lam>'", "'a<lam0>'", "'a<lam0>@<gamma>'", "'a2@0.25'"):
+            assert part in str(error.value)
+
+    @pytest.mark.parametrize("digits", ["1" * 9999, "1." + "1" * 9999, "1e" + "1" * 9999])
+    def test_a_long_text_is_refused_in_linear_time(self, digits):
+        """An ambiguous pattern would take years here."""
+        for text in (f"c{digits}x", f"a{digits}@{digits}x", f"a{digits}@{digits}@"):
+            with pytest.raises(ValueError, match="schedule"):
+                parse_schedule(text)
 
     def test_a_number_too_large_is_refused(self):
-        with pytest.raises(ValueError, match="lam0 must be finite and at least 0, got inf"):
+        with pytest.raises(ValueError, match=r"lam0.* finite.* inf"):
             parse_schedule("a1e999")

@@ -1,29 +1,121 @@
-"""Stochastic activations built on Jackson's q-derivative, as drop-in PyTorch modules."""
+"""Stochastic activations built on Jackson's q-derivative, as drop-in PyTorch modules.
 
-from typing import TYPE_CHECKING, Any
+A name is imported when it is first used, so that ``import qneurons`` does not import torch.
+"""
 
-from qneurons import activations, calculus, functional, modules, moments, schedules
-from qneurons.activations import Activation, register, resolve
-from qneurons.conversion import convert
-from qneurons.functional import q_activation, q_difference, q_limit, q_mean
-from qneurons.modules import QActivation
-from qneurons.noise import QLaw
-from qneurons.scheduler import LambdaScheduler
-from qneurons.schedules import Annealed, Constant, Schedule, parse_schedule
+import importlib
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
-# One function and one class for every row of the table.
-_FROM_TABLE = {**functional.SHORT_NAMES, **{cls.__name__: cls for cls in modules.CLASSES.values()}}
-globals().update(_FROM_TABLE)
+if TYPE_CHECKING:
+    from qneurons import activations, calculus, functional, modules, moments, noise, schedules
+    from qneurons.activations import Activation, register, resolve
+    from qneurons.conversion import convert
+    from qneurons.functional import (
+        q_activation,
+        q_celu,
+        q_difference,
+        q_elu,
+        q_gelu,
+        q_gelu_tanh,
+        q_hardswish,
+        q_hardtanh,
+        q_identity,
+        q_leaky_relu,
+        q_limit,
+        q_mean,
+        q_mish,
+        q_relu,
+        q_relu6,
+        q_selu,
+        q_sigmoid,
+        q_silu,
+        q_sin,
+        q_softplus,
+        q_softsign,
+        q_tanh,
+    )
+    from qneurons.modules import (
+        QCELU,
+        QELU,
+        QGELU,
+        QSELU,
+        QActivation,
+        QGELUTanh,
+        QHardswish,
+        QHardtanh,
+        QIdentity,
+        QLeakyReLU,
+        QMish,
+        QReLU,
+        QReLU6,
+        QSigmoid,
+        QSiLU,
+        QSin,
+        QSoftplus,
+        QSoftsign,
+        QTanh,
+    )
+    from qneurons.noise import QLaw
+    from qneurons.scheduler import LambdaScheduler
+    from qneurons.schedules import Annealed, Constant, Schedule, parse_schedule
+else:
+    _NAMES = {
+        "activations": "Activation register resolve",
+        "conversion": "convert",
+        "functional": (
+            "q_activation q_celu q_difference q_elu q_gelu q_gelu_tanh q_hardswish q_hardtanh "
+            "q_identity q_leaky_relu q_limit q_mean q_mish q_relu q_relu6 q_selu q_sigmoid q_silu "
+            "q_sin q_softplus q_softsign q_tanh"
+        ),
+        "modules": (
+            "QActivation QCELU QELU QGELU QGELUTanh QHardswish QHardtanh QIdentity QLeakyReLU "
+            "QMish QReLU QReLU6 QSELU QSiLU QSigmoid QSin QSoftplus QSoftsign QTanh"
+        ),
+        "noise": "QLaw",
+        "scheduler": "LambdaScheduler",
+        "schedules": "Annealed Constant Schedule parse_schedule",
+    }
+    _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = importlib.import_module(f"{__name__}.{_MODULE_OF.get(name, name)}")
+        value = getattr(module, name) if name in _MODULE_OF else module
+        globals()[name] = value  # __getattr__ is not called for this name again
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})
+
 
 __all__ = [
+    "QCELU",
+    "QELU",
+    "QGELU",
+    "QSELU",
     "Activation",
     "Annealed",
     "Constant",
     "LambdaScheduler",
     "QActivation",
+    "QGELUTanh",
+    "QHardswish",
+    "QHardtanh",
+    "QIdentity",
     "QLaw",
+    "QLeakyReLU",
+    "QMish",
+    "QReLU",
+    "QReLU6",
+    "QSiLU",
+    "QSigmoid",
+    "QSin",
+    "QSoftplus",
+    "QSoftsign",
+    "QTanh",
     "Schedule",
     "activations",
     "calculus",
@@ -31,17 +123,31 @@ __all__ = [
     "functional",
     "modules",
     "moments",
+    "noise",
     "parse_schedule",
     "q_activation",
+    "q_celu",
     "q_difference",
+    "q_elu",
+    "q_gelu",
+    "q_gelu_tanh",
+    "q_hardswish",
+    "q_hardtanh",
+    "q_identity",
+    "q_leaky_relu",
     "q_limit",
     "q_mean",
+    "q_mish",
+    "q_relu",
+    "q_relu6",
+    "q_selu",
+    "q_sigmoid",
+    "q_silu",
+    "q_sin",
+    "q_softplus",
+    "q_softsign",
+    "q_tanh",
     "register",
     "resolve",
     "schedules",
-    *_FROM_TABLE,
 ]
-
-if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any: ...  # the names in _FROM_TABLE

@@ -5,8 +5,8 @@ All derivatives here are divided differences, which are also means of the ordina
 .. math::
     D_{p,q} f(x) = \frac{f(px) - f(qx)}{(p - q)x} = \int_0^1 f'\big(px + t(q - p)x\big)\,dt.
 
-The quotient cancels when px and qx are near each other and is undefined at x = 0 and p = q; the
-mean is not. So it gives the values there, and their derivatives by autograd in x, p and q.
+Where px and qx are near each other the quotient cancels, and at x = 0 and p = q it is undefined;
+there the mean is used. Autograd differentiates both in x, p and q.
 """
 
 import functools
@@ -17,30 +17,24 @@ from torch import Tensor
 
 from qneurons.quadrature import GAUSS_LEGENDRE
 
-__all__ = [
-    "bregman_divergence",
-    "pq_derivative",
-    "pq_differential",
-    "pq_gradient",
-    "q_derivative",
-]
+__all__ = ["bregman_divergence", "pq_derivative", "pq_differential", "pq_gradient", "q_derivative"]
 
 Function = Callable[[Tensor], Tensor]
 Real = Tensor | float
 
-# On [-1/2, 1/2], used at plus and minus the node: so the result is symmetric to the last bit.
+# On [-1/2, 1/2], used at plus and minus each node, so that the result is symmetric to the last bit.
 _GAUSS_LEGENDRE = [(node - 0.5, weight) for node, weight in GAUSS_LEGENDRE if node > 0.5]
-_LONGEST_STEP = 1 / 8  # of max(1, |a|, |b|); beyond it the quotient loses a few bits at most
-_ROUNDINGS = 32  # units of rounding by which f may be off, generously
+_LONGEST_STEP = 1 / 8  # times max(1, |a|, |b|); beyond it the quotient loses a few bits at most
+_ROUNDINGS = 32  # a generous bound on the error of f, in units of rounding
 
 
 def _broadcast(**inputs: Real) -> tuple[Tensor, ...]:
-    """Tensors of one shape and dtype; numbers and 0-d tensors widen neither, as in arithmetic."""
+    """Tensors of one shape and dtype; as in arithmetic, numbers and 0-d tensors widen neither."""
     for name, value in inputs.items():
         if isinstance(value, Tensor):
             is_real, kind = value.is_floating_point(), str(value.dtype)
         else:
-            is_real, kind = isinstance(value, (int, float)), type(value).__name__
+            is_real, kind = isinstance(value, int | float), type(value).__name__
         if not is_real:
             raise TypeError(
                 f"{name} must be a floating-point tensor or a real number, got {kind}; "
@@ -87,15 +81,13 @@ def _slope(f: Function, y: Tensor) -> Tensor:
 
 def divided_difference(f: Function, a: Tensor, b: Tensor) -> Tensor:
     """(f(b) - f(a)) / (b - a), and f'(a) where a = b; symmetric in a and b to the last bit."""
-    # The distance of the rounded points themselves: that of px and qx, (q - p)x, differs from it
-    # by a rounding error of a, which f(b) - f(a) does not know of.
-    h = b - a
+    h = b - a  # not (q - p)x: f(b) - f(a) belongs to the rounded points
     value_a, value_b = f(a), f(b)
     difference = value_b - value_a
 
     near = h.abs() <= _LONGEST_STEP * torch.maximum(a.abs(), b.abs()).clamp(min=1)
-    # Elements that are not near move to a constant before f' sees them: dropping its values
-    # afterwards would still pass on 0 times an infinite derivative, which is NaN.
+    # Elements that are not near become constants before f' sees them. Masking f' afterwards would
+    # give NaN gradients, as 0 times an infinite derivative.
     middle = torch.where(near, (a + b) / 2, a.detach())
     step = torch.where(near, h, torch.zeros_like(h))
     mean_slope = torch.zeros_like(h)
@@ -103,8 +95,8 @@ def divided_difference(f: Function, a: Tensor, b: Tensor) -> Tensor:
         pair = _slope(f, middle + node * step) + _slope(f, middle - node * step)
         mean_slope = mean_slope + weight * pair
 
-    # The rule has converged if it explains the difference up to the rounding of f. It has not
-    # across a kink or a jump or next to a singularity: there the quotient is the right one.
+    # The rule has converged if it gives the difference up to the rounding of f. Across a kink or a
+    # jump, or next to a singularity, it has not, and the quotient is right.
     rounding = _ROUNDINGS * torch.finfo(h.dtype).eps * (1 + value_a.abs() + value_b.abs())
     converged = (mean_slope * step - difference).abs() <= rounding
     smooth = near & (converged | (h == 0))
@@ -118,12 +110,7 @@ def q_derivative(f: Function, x: Real, q: Real) -> Tensor:
         D_q f(x) = \frac{f(x) - f(qx)}{(1 - q)x}, \qquad
         D_1 f(x) = f'(x), \qquad D_q f(0) = f'(0).
 
-    It is :func:`pq_derivative` with p = 1; the notes there hold here too.
-
-    Args:
-        f: elementwise function of a tensor.
-        x: where to differentiate, a floating-point tensor or a number.
-        q: the ratio of the two points, broadcast against ``x``.
+    It is :func:`pq_derivative` with p = 1; the arguments are described there.
 
     Example::
 
@@ -148,11 +135,10 @@ def pq_derivative(f: Function, x: Real, p: Real, q: Real) -> Tensor:
 
     Args:
         f: elementwise function of a tensor, built of torch operations. Kinks and jumps between px
-            and qx count exactly, unless px and qx differ by little more than rounding error.
-            At x = 0 and p = q the derivative is the one that autograd takes (0 for relu at 0).
+            and qx are taken into account unless px and qx differ by little more than rounding. At
+            x = 0 and p = q the derivative is autograd's, as 0 for relu at 0.
         x: where to differentiate, a floating-point tensor or a number.
-        p: ratio of the first point, broadcast against ``x``.
-        q: ratio of the second point, broadcast against ``x``.
+        p, q: ratios of the two points, broadcast against ``x``.
 
     Example::
 
@@ -168,14 +154,8 @@ def pq_derivative(f: Function, x: Real, p: Real, q: Real) -> Tensor:
 def pq_differential(f: Function, x: Real, p: Real, q: Real) -> Tensor:
     r"""(p,q)-differential of f, :math:`d_{p,q} f(x) = f(qx) - f(px)`.
 
-    Mind the order: :math:`d_{p,q} = -d_{q,p}`, while :math:`D_{p,q} f = d_{p,q} f / d_{p,q} x` is
-    symmetric.
-
-    Args:
-        f: elementwise function of a tensor.
-        x: a floating-point tensor or a number.
-        p: ratio of the point that counts negatively, broadcast against ``x``.
-        q: ratio of the point that counts positively, broadcast against ``x``.
+    The sign depends on the order, :math:`d_{p,q} = -d_{q,p}`, while that of :math:`D_{p,q} f =
+    d_{p,q} f / d_{p,q} x` does not. The arguments are those of :func:`pq_derivative`.
 
     Example::
 
@@ -188,20 +168,19 @@ def pq_differential(f: Function, x: Real, p: Real, q: Real) -> Tensor:
 
 
 def pq_gradient(F: Function, x: Tensor, p: Real, q: Real) -> Tensor:
-    r"""(p,q)-gradient of a function of d variables.
+    r"""(p,q)-gradient of a function of d variables, in 18 evaluations of F per coordinate.
 
     .. math::
         \big(\nabla_{p,q} F(x)\big)_i =
         \frac{F(\dots, p_i x_i, \dots) - F(\dots, q_i x_i, \dots)}{(p_i - q_i) x_i},
 
-    and the partial derivative at :math:`(\dots, p_i x_i, \dots)` where :math:`p_i = q_i` or
-    :math:`x_i = 0`. Each coordinate takes 18 evaluations of F, on tensors of x's own shape.
+    and the partial derivative at :math:`(\dots, p_i x_i, \dots)` if :math:`p_i = q_i` or
+    :math:`x_i = 0`.
 
     Args:
         F: maps the last dimension of its argument to a value, each batch row by itself.
         x: the point, or a batch of points.
-        p: ratios of the first points, a number or one per coordinate, broadcast against ``x``.
-        q: ratios of the second points, likewise.
+        p, q: ratios of the two points, numbers or one per coordinate, broadcast against ``x``.
 
     Shape:
         - ``x``: :math:`(*, d)`; ``F(x)``: :math:`(*)`; output: :math:`(*, d)`.
@@ -237,14 +216,13 @@ def bregman_divergence(f: Function, a: Real, b: Real) -> Tensor:
     .. math::
         B_f(a : b) = f(a) - f(b) - (a - b) f'(b)
 
-    It is computed as :math:`(a - b)` times the divided difference of f less :math:`f'(b)`, whose
-    error shrinks with :math:`|a - b|`; the error relative to the divergence itself, of second
-    order in :math:`a - b`, still grows as a nears b. It is a divergence only if f is convex.
+    It is computed as :math:`(a - b)` times the divided difference of f minus :math:`f'(b)`. The
+    absolute error shrinks with :math:`|a - b|`; the relative error grows, because the divergence
+    is of second order. It is a divergence only if f is convex.
 
     Args:
         f: elementwise function of a tensor.
-        a: a floating-point tensor or a number.
-        b: a floating-point tensor or a number, broadcast against ``a``.
+        a, b: floating-point tensors or numbers that broadcast against each other.
 
     Example::
 

@@ -1,10 +1,10 @@
-"""The activations of a model: finding them, choosing among them, putting others in their place."""
+"""Replaces the activations of a model by q-activations."""
 
 import dis
 import inspect
 import logging
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -14,6 +14,7 @@ from typing import Any
 from torch import nn
 
 from qneurons.activations import Activation, from_function, from_module, rows
+from qneurons.arguments import Mode
 from qneurons.functional import LAM
 from qneurons.modules import CLASSES, QActivation
 
@@ -22,9 +23,76 @@ logger = logging.getLogger("qneurons")
 Selector = str | type[nn.Module]
 
 
+def convert(
+    model: nn.Module,
+    lam: float = LAM,
+    phi: float = 1e-3,
+    eval_mode: Mode = "limit",
+    *,
+    include: Selector | Iterable[Selector] = ("*",),
+    exclude: Selector | Iterable[Selector] = (),
+) -> nn.Module:
+    """Replaces the activations of a model by q-activations, in place.
+
+    At any depth it replaces the activation modules of the table, with their own parameters, and the
+    functions of the table that a module keeps as an attribute, as ``nn.TransformerEncoderLayer``
+    does. A module that stands in several places stays one module, and ``nn.Identity`` is left
+    alone. What a ``forward`` calls in its code, and what recurrent layers compute inside, cannot be
+    replaced; a warning names it, and also activations that are not in the table. Each replacement
+    is logged, at level INFO, to the logger ``"qneurons"``.
+
+    Args:
+        model: the model; it is changed.
+        lam, phi, eval_mode: as in :class:`QActivation`.
+        include, exclude: which activations to replace: patterns for their names in the model, as in
+            ``"features.*"``; rows of the table, as in ``"relu"``; or module classes.
+
+    Returns:
+        the model, or the new module if the model is itself an activation.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2), nn.ELU(alpha=0.5))
+        >>> convert(model, lam=0.1, exclude=["relu"])
+        Sequential(
+          (0): Linear(in_features=4, out_features=3, bias=True)
+          (1): ReLU()
+          (2): Linear(in_features=3, out_features=2, bias=True)
+          (3): QELU(alpha=0.5, lam=0.1, phi=0.001, eval_mode='limit')
+        )
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model must be a module, got {type(model).__name__}; for a function use q_activation"
+        )
+    found = find_activations(model)
+    selectors = _check_selectors("include", include), _check_selectors("exclude", exclude)
+    chosen = _select(found, *selectors)
+    unconverted = describe_unconverted(model)
+    if not chosen:
+        raise ValueError(_nothing_to_convert(found, unconverted))
+    device = next((parameter.device for parameter in model.parameters()), None)
+    converted: dict[nn.Module, QActivation] = {}
+    for place in chosen:
+        name = place.row.name
+        make: Callable[..., QActivation] = CLASSES.get(name) or partial(QActivation, name)
+        new = make(lam=lam, phi=phi, eval_mode=eval_mode, **place.row.parameters)
+        owner = place.old if isinstance(place.old, nn.Module) else place.parent
+        new.to(device).train(owner is None or owner.training)
+        if isinstance(place.old, nn.Module):
+            new = converted.setdefault(place.old, new)
+        logger.info("%s: %s becomes %s", place.path or "the model", place.row, new)
+        if place.parent is None:
+            return new
+        _replace(place.parent, place.name, place.old, new)
+    _disable_nested_tensors(model)
+    if unconverted:
+        warnings.warn(f"not converted: {'; '.join(unconverted)}", stacklevel=2)
+    return model
+
+
 @dataclass(frozen=True)
-class Place:
-    """An activation in a model: ``parent.name`` is ``old``, which is a row of the table."""
+class FoundActivation:
+    """An activation in a model: ``old``, at ``parent.name``, computes ``row``."""
 
     path: str
     parent: nn.Module | None
@@ -32,69 +100,47 @@ class Place:
     old: Any
     row: Activation
 
-    @property
-    def training(self) -> bool:
-        owner = self.old if isinstance(self.old, nn.Module) else self.parent
-        return bool(owner.training) if owner is not None else True
-
     def matches(self, selector: Selector) -> bool:
         if isinstance(selector, str):
             return self.row.name == selector or fnmatchcase(self.path, selector)
         return self.row.module is selector  # not isinstance: ReLU6 is a Hardtanh
 
 
-def find_activations(model: nn.Module) -> list[Place]:
-    """Lists the activations that can be replaced, a shared one once for every place."""
+def find_activations(model: nn.Module) -> list[FoundActivation]:
+    """Lists the activations that can be replaced; a shared one is listed once for every parent."""
     own_row = _row(model)
     if own_row is not None:
-        return [Place("", None, "", model, own_row)]
-    places = []
-    for prefix, parent in _outside_activations(model):
-        # Not named_children, which leaves out a module's second place.
-        members = {**parent._modules, **vars(parent)}
-        for name, old in members.items():
-            row = _row(old)
-            if row is not None:
-                path = f"{prefix}.{name}" if prefix else name
-                places.append(Place(path, parent, name, old, row))
-    return places
+        return [FoundActivation("", None, "", model, own_row)]
+    return [
+        FoundActivation(f"{prefix}.{name}" if prefix else name, parent, name, old, row)
+        for prefix, parent in _outside_activations(model)
+        # Not named_children, which names a module once even if it stands in two places.
+        for name, old in {**parent._modules, **vars(parent)}.items()
+        if (row := _row(old)) is not None
+    ]
 
 
 def _row(member: Any) -> Activation | None:
     try:
         row = from_module(member) if isinstance(member, nn.Module) else from_function(member)
-    except (TypeError, ValueError):  # parameters that the row refuses, as of nn.Hardtanh(0, inf)
+    except (TypeError, ValueError):  # the row refuses these parameters, as of nn.Hardtanh(0, inf)
         return None
     # nn.Identity is a placeholder, and the q-activation of the identity is the identity.
     return row if row is not None and row.name != "identity" else None
 
 
 def _outside_activations(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The modules with their paths, less activations, q-activations and what these are made of."""
+    """The modules and their paths, without activations, q-activations and their submodules."""
     inside = {
         part
         for module in model.modules()
-        if _row(module) or isinstance(getattr(module, "activation", None), Activation)
+        if _row(module) or isinstance(module, QActivation)
         for part in module.modules()
     }
     return ((path, module) for path, module in model.named_modules() if module not in inside)
 
 
-def select(
-    places: list[Place], include: Iterable[Selector], exclude: Iterable[Selector]
-) -> list[Place]:
-    include, exclude = _selectors("include", include), _selectors("exclude", exclude)
-    for selector in (*include, *exclude):
-        if selector != "*" and places and not any(place.matches(selector) for place in places):
-            raise ValueError(f"nothing matches {selector!r}; the model has {_listed(places)}")
-    return [
-        place
-        for place in places
-        if any(map(place.matches, include)) and not any(map(place.matches, exclude))
-    ]
-
-
-def _selectors(name: str, selectors: Any) -> list[Selector]:
+def _check_selectors(name: str, selectors: Any) -> list[Selector]:
     single = isinstance(selectors, str | type) or not isinstance(selectors, Iterable)
     selectors = [selectors] if single else list(selectors)
     for selector in selectors:
@@ -106,22 +152,21 @@ def _selectors(name: str, selectors: Any) -> list[Selector]:
     return selectors
 
 
-def put(place: Place, new: nn.Module) -> None:
-    setattr(place.parent, place.name, new)
-    if isinstance(place.old, nn.Module):
-        vars(new).update({name: v for name, v in vars(place.old).items() if "_hooks" in name})
-    if hasattr(place.parent, "activation_relu_or_gelu"):
-        # The fused inference path of nn.TransformerEncoderLayer would keep its own activation.
-        place.parent.activation_relu_or_gelu = 0  # type: ignore[union-attr]
+def _select(
+    found: list[FoundActivation], include: list[Selector], exclude: list[Selector]
+) -> list[FoundActivation]:
+    for selector in include + exclude:
+        if selector != "*" and found and not any(place.matches(selector) for place in found):
+            raise ValueError(f"nothing matches {selector!r}; the model has {_names(found)}")
+    return [
+        place
+        for place in found
+        if any(map(place.matches, include)) and not any(map(place.matches, exclude))
+    ]
 
 
-def leave_nested_tensors(model: nn.Module) -> None:
-    """Has every nn.TransformerEncoder do what it does when built with layers that are not fused."""
-    for module in model.modules():
-        if isinstance(module, nn.TransformerEncoder) and not all(
-            getattr(layer, "activation_relu_or_gelu", 0) for layer in module.layers
-        ):
-            module.use_nested_tensor = False
+def _names(found: list[FoundActivation]) -> str:
+    return ", ".join(f"{place.path or 'the model'} ({place.row.name})" for place in found)
 
 
 _OTHER_ACTIVATIONS = (
@@ -136,12 +181,12 @@ _OTHER_ACTIVATIONS = (
 )
 
 
-def find_unseen(model: nn.Module) -> list[str]:
-    """Names the activations of a model that are not replaced: in code, or not in the table.
+def describe_unconverted(model: nn.Module) -> list[str]:
+    """Names the activations of a model that cannot be replaced: in code, or not in the table.
 
     Those in code are recognised by the names that the methods of a class use, other than attributes
-    of ``self``: another function of the same name is taken for an activation, and one behind a
-    helper function is not seen.
+    of ``self``. So any function with the name of an activation is taken for one, and an activation
+    that a helper function calls is missed.
     """
     functions = {function.__name__ for row in rows() for function in row.functions}
     of_rows = {row.module for row in rows()} - {nn.Identity}
@@ -168,7 +213,7 @@ def find_unseen(model: nn.Module) -> list[str]:
 
 
 def _methods(cls: type[nn.Module]) -> Iterator[tuple[str, CodeType]]:
-    """``forward``, and the other methods from outside torch, less the constructor."""
+    """``forward``, and the methods that are not torch's, without the constructor."""
     own = (base for base in cls.__mro__ if not base.__module__.startswith("torch."))
     names = dict.fromkeys(["forward", *(name for base in own for name in vars(base))])
     for name in names:
@@ -179,7 +224,7 @@ def _methods(cls: type[nn.Module]) -> Iterator[tuple[str, CodeType]]:
 
 
 def _names_used(code: CodeType, owner: tuple[str, ...]) -> Iterator[str]:
-    """The globals and attributes that code names, less those that it reaches from its owner."""
+    """The globals and attributes that code names, without those that it reaches from its owner."""
     of_owner = False
     for step in dis.get_instructions(code):
         is_attribute = step.opname in ("LOAD_ATTR", "LOAD_METHOD")
@@ -191,82 +236,30 @@ def _names_used(code: CodeType, owner: tuple[str, ...]) -> Iterator[str]:
             yield step.argval
 
 
-def _listed(places: list[Place]) -> str:
-    return ", ".join(f"{place.path or 'the model'} ({place.row.name})" for place in places)
-
-
-def nothing_chosen(found: list[Place], hidden: list[str]) -> str:
-    """What to tell someone whose model has nothing to convert."""
+def _nothing_to_convert(found: list[FoundActivation], unconverted: list[str]) -> str:
     if found:
-        return f"no activation left to convert; found {_listed(found)}: loosen include or exclude"
+        return f"no activation left to convert; found {_names(found)}: loosen include or exclude"
     message = "the model has no activation module to convert"
-    if hidden:
-        message += (
-            f", only {'; '.join(hidden)}: make these modules, as nn.ReLU, or call q_relu there"
-        )
+    if unconverted:
+        message += f", only {'; '.join(unconverted)}: "
+        message += "replace each by a module such as nn.ReLU, or call q_relu there"
     modules = dict.fromkeys(row.module for row in rows() if row.module not in (None, nn.Identity))
     return f"{message}. Known modules: {', '.join(module.__name__ for module in modules)}"
 
 
-def convert(
-    model: nn.Module,
-    lam: float = LAM,
-    phi: float = 1e-3,
-    eval_mode: str = "limit",
-    *,
-    include: Iterable[Selector] = ("*",),
-    exclude: Iterable[Selector] = (),
-) -> nn.Module:
-    """Replaces the activations of a model by q-activations, in place.
+def _replace(parent: nn.Module, name: str, old: Any, new: nn.Module) -> None:
+    setattr(parent, name, new)
+    if isinstance(old, nn.Module):
+        vars(new).update({key: hooks for key, hooks in vars(old).items() if "_hooks" in key})
+    if hasattr(parent, "activation_relu_or_gelu"):
+        # The fused inference path of nn.TransformerEncoderLayer would use the old activation.
+        parent.activation_relu_or_gelu = 0  # type: ignore[assignment]
 
-    Replaced are, at any depth, the activation modules of the table, with their own parameters (a
-    module that stands in several places stays one module), and functions of the table that a
-    module keeps as an attribute, as ``nn.TransformerEncoderLayer`` does. ``nn.Identity`` is left
-    alone. What a ``forward`` calls in its code, and what recurrent layers compute inside, cannot be
-    replaced; it is named in a warning, as are activations that are not in the table. Each
-    replacement is logged, at level INFO, to the logger ``"qneurons"``.
 
-    Args:
-        model: the model; it is changed.
-        lam, phi, eval_mode: as in :class:`QActivation`.
-        include, exclude: which activations to replace: patterns for their names in the model, as in
-            ``"features.*"``; rows of the table, as in ``"relu"``; or module classes.
-
-    Returns:
-        the model, or the new module if the model is itself an activation.
-
-    Example:
-        >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2), nn.ELU(alpha=0.5))
-        >>> convert(model, lam=0.1, exclude=["relu"])
-        Sequential(
-          (0): Linear(in_features=4, out_features=3, bias=True)
-          (1): ReLU()
-          (2): Linear(in_features=3, out_features=2, bias=True)
-          (3): QELU(alpha=0.5, lam=0.1, phi=0.001, eval_mode='limit')
-        )
-    """
-    if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"model must be a module, got {type(model).__name__}; of a function take q_activation"
-        )
-    found = find_activations(model)
-    chosen = select(found, include, exclude)
-    unseen = find_unseen(model)
-    if not chosen:
-        raise ValueError(nothing_chosen(found, unseen))
-    device = next((parameter.device for parameter in model.parameters()), None)
-    converted: dict[nn.Module, QActivation] = {}
-    for place in chosen:
-        cls: Any = CLASSES.get(place.row.name) or partial(QActivation, place.row.name)
-        new = cls(lam=lam, phi=phi, eval_mode=eval_mode, **place.row.parameters)
-        new.to(device).train(place.training)
-        if isinstance(place.old, nn.Module):
-            new = converted.setdefault(place.old, new)
-        logger.info("%s: %s becomes %s", place.path or "the model", place.row, new)
-        if place.parent is None:
-            return new
-        put(place, new)
-    leave_nested_tensors(model)
-    if unseen:
-        warnings.warn(f"not converted: {'; '.join(unseen)}", stacklevel=2)
-    return model
+def _disable_nested_tensors(model: nn.Module) -> None:
+    # As nn.TransformerEncoder does itself when its layers cannot take the fused path.
+    for module in model.modules():
+        if isinstance(module, nn.TransformerEncoder) and not all(
+            getattr(layer, "activation_relu_or_gelu", 0) for layer in module.layers
+        ):
+            module.use_nested_tensor = False

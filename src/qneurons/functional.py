@@ -1,24 +1,27 @@
-"""q-activations as functions: what their arguments may be, the draw, and evaluation."""
-
-import math
-from collections.abc import Callable
-from numbers import Real
-from typing import TYPE_CHECKING
+"""q-activations as functions: the draw, the limit, the mean, and one function for every row."""
 
 import torch
 from torch import Tensor
 
 from qneurons import kernels
-from qneurons.activations import Activation, ActivationLike, resolve, rows
+from qneurons.activations import Activation, ActivationLike, resolve
+from qneurons.arguments import (
+    Mode,
+    check_eval_mode,
+    check_lam,
+    check_nonnegative,
+    check_seed,
+    check_x,
+    find_grouping,
+)
 from qneurons.kernels import device_type, ops
 from qneurons.kernels.autograd import difference, draw, row_of
 from qneurons.noise import draw_delta, draw_seed, seeded_delta
 from qneurons.precision import TINY_DELTA, compute_dtype
 from qneurons.quadrature import delta_rule
 
-EVAL_MODES = ("limit", "mean", "sample")
-# Of the paper's two constants: networks trained with 0.02 could not be told from those trained with
-# the limit, and those with 0.1 were better, where they learnt anything (RESULTS.md).
+# The better of the paper's two constants: training with 0.02 could not be told from training with
+# the limit; 0.1 gave better networks, except where tanh in a CNN learnt nothing (RESULTS.md).
 LAM = 0.1
 
 
@@ -29,7 +32,7 @@ def q_activation(
     phi: float = 1e-3,
     *,
     training: bool = True,
-    eval_mode: str = "limit",
+    eval_mode: Mode = "limit",
     generator: torch.Generator | None = None,
     seed: Tensor | None = None,
 ) -> Tensor:
@@ -40,8 +43,8 @@ def q_activation(
         q = 1 + \mathrm{sign}(\varepsilon)(\lambda|\varepsilon| + \phi), \quad
         \varepsilon \sim N(0, 1)
 
-    with a fresh ε for every element and every call. In training the draw consumes the default
-    generator of the device of ``x``, or ``generator``, as dropout does; in evaluation the result is
+    with a fresh ε for every element and every call. The draw consumes ``generator``, or else the
+    default generator of the device of ``x``, as dropout does. In evaluation the result is
     deterministic unless ``eval_mode`` is ``"sample"``.
 
     Args:
@@ -51,14 +54,14 @@ def q_activation(
             :func:`qneurons.activations.resolve`.
         lam: λ ≥ 0, a number or a tensor that broadcasts to the shape of ``x``.
         phi: φ ≥ 0, the smallest :math:`|q - 1|`; 0 is allowed.
-        training: whether to draw.
-        eval_mode: what to return when not training: ``"limit"``, :math:`f'(x)x`; ``"mean"``,
+        training: True to draw, False to evaluate by ``eval_mode``.
+        eval_mode: what evaluation returns: ``"limit"``, :math:`f'(x)x`; ``"mean"``,
             :math:`E_q[g_q(x)]`; ``"sample"``, a draw as in training.
         generator: the source of ε. Not supported inside ``torch.compile``.
-        seed: instead of a generator, int64 values of which ε is a function, the same on every
-            device: one, or one for each group of elements, in a tensor that broadcasts to the shape
-            of ``x`` as in ``seed[:, None]`` for groups of rows. A group draws the same alone and
-            beside others. ``lam`` then has one value, or one for each group.
+        seed: int64, in place of a generator: ε is a function of the seed, the same on every device.
+            One value, or one for each group of elements, in a tensor that broadcasts to the shape
+            of ``x``, as ``seed[:, None]`` does for groups of rows. Other groups do not change what
+            a group draws. ``lam`` then has one value, or one for each group.
 
     Example:
         >>> x = torch.tensor([-1.0, -0.5, 1.0])
@@ -67,11 +70,27 @@ def q_activation(
         >>> q_activation(x, "elu", training=False)
         tensor([-0.3679, -0.3033, 1.0000])
     """
+    return _apply(x, activation, lam, phi, training, eval_mode, generator, seed)
+
+
+def _apply(
+    x: Tensor,
+    activation: ActivationLike,
+    lam: float | Tensor,
+    phi: float,
+    training: bool,
+    eval_mode: Mode,
+    generator: torch.Generator | None,
+    seed: Tensor | None,
+    **parameters: float,
+) -> Tensor:
     check_eval_mode(eval_mode)
     check_x(x)
-    lam, phi, row = _check_lam(lam, x), check_nonnegative("phi", phi), resolve(activation)
+    lam, phi, row = check_lam(lam, x), check_nonnegative("phi", phi), resolve(activation)
+    if parameters and parameters != row.parameters:  # a new row takes microseconds
+        row = row.with_parameters(**parameters)
     if seed is not None:
-        _check_seed(seed, x, lam, generator)
+        check_seed(seed, x, lam, generator)
     if training or eval_mode == "sample":
         return sample(x, row, lam, phi, generator, seed)
     return q_limit(x, row) if eval_mode == "limit" else q_mean(x, row, lam, phi)
@@ -85,11 +104,11 @@ def sample(
     generator: torch.Generator | None = None,
     seed: Tensor | None = None,
 ) -> Tensor:
-    """The draw of :func:`q_activation` for arguments that were checked before."""
+    """The draw of :func:`q_activation`, without its checks of the arguments."""
     (name, parameters), values = row_of(activation), lam if seed is None else seed
     grouping: tuple[int, int] | None = 1, x.numel()
     if isinstance(values, Tensor) and values.numel() > 1:
-        grouping = _grouping(values, x.shape)
+        grouping = find_grouping(values, x.shape)
     # A group draws at least one block of noise, of 4096 elements: many small ones are drawn apart.
     has_groups = grouping is not None and not 1 < grouping[0] > x.numel() / 1024
     is_fused = name != "" and kernels.is_fused(device_type(x), x.dtype, name)
@@ -98,7 +117,7 @@ def sample(
             x.shape, lam, phi, dtype=compute_dtype(x), device=x.device, generator=generator
         )
         return difference(x, delta, activation)
-    assert grouping is not None  # checked where a seed is given
+    assert grouping is not None  # check_seed has seen to it
     groups, inner = grouping
     if seed is None:
         draws = _traced_seed if torch.compiler.is_compiling() else draw_seed
@@ -121,19 +140,8 @@ def _traced_seed(num: int, device: torch.device, generator: torch.Generator | No
     return ops.draw_seed(num, device=device)
 
 
-def _grouping(values: Tensor, shape: torch.Size) -> tuple[int, int] | None:
-    """How many groups of x the values make, and of how many neighbours; None if they make none."""
-    if values.numel() == 1:
-        return 1, math.prod(shape)
-    padded = torch.Size([1] * (len(shape) - values.dim())) + values.shape
-    varied = [dim for dim, size in enumerate(padded) if size > 1]
-    if not varied or padded[varied[0] : varied[-1] + 1] != shape[varied[0] : varied[-1] + 1]:
-        return None
-    return values.numel(), math.prod(shape[varied[-1] + 1 :])
-
-
 def _values(value: float | Tensor, x: Tensor) -> Tensor:
-    """λ or φ as a tensor, which a kernel reads when it runs: CUDA graphs do not freeze it."""
+    """λ or φ as a tensor, which a CUDA graph reads at every replay; a number would be frozen."""
     dtype = compute_dtype(x)
     if isinstance(value, Tensor):
         is_beside = value.is_cpu if x.is_cpu else value.device == x.device
@@ -141,7 +149,7 @@ def _values(value: float | Tensor, x: Tensor) -> Tensor:
             value = value.to(x.device, dtype)
         value = value.resolve_neg()  # the kernels read its memory
         return value if value.dim() == 1 else value.reshape(-1)
-    if torch.compiler.is_compiling():  # full would be compiled again for every value
+    if torch.compiler.is_compiling():  # torch.full would be compiled again for every value
         return torch.ones(1, dtype=dtype, device=x.device) * value
     return torch.full((1,), value, dtype=dtype, device=x.device)
 
@@ -200,15 +208,15 @@ def q_limit(x: Tensor, activation: ActivationLike) -> Tensor:
 def q_mean(x: Tensor, activation: ActivationLike, lam: float | Tensor, phi: float = 1e-3) -> Tensor:
     r"""Computes :math:`E_q[g_q(x)]` by quadrature.
 
-    In float64 the error is about 1e-9 of the root mean square of g for |x| ≤ 3, and 1e-5 of it
-    beyond, where g is mostly tiny. Of sin, which oscillates, the mean is good to 1e-5 for |x| ≤ 3
-    and λ ≤ 5 only; :func:`qneurons.moments.mean` is right beyond.
+    In float64 the error, relative to the root mean square of g, is about 1e-9 for |x| ≤ 3 and 1e-5
+    beyond. For sin, which oscillates, it is 1e-5 for |x| ≤ 3 and λ ≤ 5, and larger beyond; there
+    use :func:`qneurons.moments.mean`.
 
     Args:
         x: the input, of a floating dtype.
         activation: f, as in :func:`q_activation`.
-        lam: λ ≥ 0. A number up to 0.1 costs 16 evaluations of g where f has no kink but at zero;
-            otherwise, and for a tensor, it is two hundred or more.
+        lam: λ ≥ 0. A number up to 0.1 costs 16 evaluations of g if f has no kink except at zero.
+            A larger number, a tensor or a kink elsewhere costs 200 or more.
         phi: φ ≥ 0.
 
     Example:
@@ -216,7 +224,7 @@ def q_mean(x: Tensor, activation: ActivationLike, lam: float | Tensor, phi: floa
         tensor([-0.4511, 0.4511])
     """
     check_x(x)
-    lam, phi, row = _check_lam(lam, x), check_nonnegative("phi", phi), resolve(activation)
+    lam, phi, row = check_lam(lam, x), check_nonnegative("phi", phi), resolve(activation)
     wide = x.to(compute_dtype(x))
     lam = lam.to(wide) if isinstance(lam, Tensor) else lam
     total = torch.zeros_like(wide)
@@ -226,134 +234,319 @@ def q_mean(x: Tensor, activation: ActivationLike, lam: float | Tensor, phi: floa
     return total.to(x.dtype)
 
 
-def _short_name(row: Activation) -> Callable[..., Tensor]:
-    def short(
-        x: Tensor,
-        lam: float | Tensor = LAM,
-        phi: float = 1e-3,
-        *,
-        training: bool = True,
-        eval_mode: str = "limit",
-        generator: torch.Generator | None = None,
-        seed: Tensor | None = None,
-        **parameters: float,
-    ) -> Tensor:
-        return q_activation(
-            x,
-            row.with_parameters(**parameters),
-            lam,
-            phi,
-            training=training,
-            eval_mode=eval_mode,
-            generator=generator,
-            seed=seed,
-        )
-
-    short.__name__ = short.__qualname__ = f"q_{row.name}"
-    known = ", ".join(f"``{name}={value:g}``" for name, value in row.parameters.items())
-    short.__doc__ = f":func:`q_activation` of {row.name}" + (f", with {known}." if known else ".")
-    return short
+# --- one function for every row of the table ------------------------------------------------------
 
 
-SHORT_NAMES = {f"q_{row.name}": _short_name(row) for row in rows()}
-globals().update(SHORT_NAMES)
-
-if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Callable[..., Tensor]: ...  # the short names
-
-
-# --- what arguments may be ------------------------------------------------------------------------
-
-
-def check_x(x: Tensor) -> None:
-    if not isinstance(x, Tensor):
-        raise TypeError(f"x must be a tensor, got {type(x).__name__}")
-    if not x.is_floating_point():
-        raise TypeError(
-            f"x must be of a floating dtype, got {x.dtype}; a q-activation is a real function"
-            + ("" if x.is_complex() else ": convert with x.float()")
-        )
-    if x.layout != torch.strided:
-        raise TypeError(f"x must be a dense tensor, got layout {x.layout}; pass x.to_dense()")
+def q_sigmoid(
+    x: Tensor,
+    lam: float | Tensor = LAM,
+    phi: float = 1e-3,
+    *,
+    training: bool = True,
+    eval_mode: Mode = "limit",
+    generator: torch.Generator | None = None,
+    seed: Tensor | None = None,
+) -> Tensor:
+    """The q-activation of f(x) = 1 / (1 + exp(-x)). See :func:`q_activation`."""
+    return _apply(x, "sigmoid", lam, phi, training, eval_mode, generator, seed)
 
 
-def check_nonnegative(name: str, value: float) -> float:
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not 0 <= value <= torch.finfo(torch.float32).max:
-        raise ValueError(
-            f"{name} must be a finite number, 0 or more, got {value!r}; for example {name}=0.01"
-        )
-    return float(value)
+def q_tanh(
+    x: Tensor,
+    lam: float | Tensor = LAM,
+    phi: float = 1e-3,
+    *,
+    training: bool = True,
+    eval_mode: Mode = "limit",
+    generator: torch.Generator | None = None,
+    seed: Tensor | None = None,
+) -> Tensor:
+    """The q-activation of f(x) = tanh(x). See :func:`q_activation`."""
+    return _apply(x, "tanh", lam, phi, training, eval_mode, generator, seed)
 
 
-def _check_lam(lam: float | Tensor, x: Tensor) -> float | Tensor:
-    if not isinstance(lam, Tensor):
-        return check_nonnegative("lam", lam)
-    if not lam.is_floating_point() or lam.requires_grad:
-        raise TypeError(
-            f"lam must be a floating tensor without gradient, got {lam.dtype} with "
-            f"requires_grad={lam.requires_grad}; pass lam.detach().float()"
-        )
-    if not _broadcasts(lam, x):
-        raise ValueError(
-            f"lam must broadcast to the shape of x, got {tuple(lam.shape)} for {tuple(x.shape)}; "
-            "reshape it, to (channels, 1, 1) for example"
-        )
-    _check_lam_values(lam)
-    return lam
+def q_relu(
+    x: Tensor,
+    lam: float | Tensor = LAM,
+    phi: float = 1e-3,
+    *,
+    training: bool = True,
+    eval_mode: Mode = "limit",
+    generator: torch.Generator | None = None,
+    seed: Tensor | None = None,
+) -> Tensor:
+    """The q-activation of f(x) = max(0, x). See :func:`q_activation`."""
+    return _apply(x, "relu", lam, phi, training, eval_mode, generator, seed)
 
 
-def _check_seed(
-    seed: Tensor, x: Tensor, lam: float | Tensor, generator: torch.Generator | None
-) -> None:
-    if not isinstance(seed, Tensor) or seed.dtype != torch.int64:
-        kind = seed.dtype if isinstance(seed, Tensor) else type(seed).__name__
-        raise TypeError(f"seed must be a tensor of int64, got {kind}; for example torch.tensor(7)")
-    if generator is not None:
-        raise ValueError("seed and generator exclude each other; pass one of them")
-    if seed.device != x.device:
-        raise ValueError(
-            f"seed must be on the device of x, {x.device}, got {seed.device}; "
-            "pass seed.to(x.device)"
-        )
-    if not _broadcasts(seed, x) or _grouping(seed, x.shape) is None:
-        raise ValueError(
-            f"seed must be one value or broadcast to the shape of x, {tuple(x.shape)}, without a "
-            f"dimension of size 1 between larger ones, got {tuple(seed.shape)}"
-        )
-    if not isinstance(lam, Tensor) or lam.numel() == 1:
-        return
-    if _grouping(lam, x.shape) != _grouping(seed, x.shape):
-        raise ValueError(
-            "lam must have one value, or one for each group as seed has, got shapes "
-            f"{tuple(lam.shape)} and {tuple(seed.shape)}"
-        )
+def q_leaky_relu(
+    x: Tensor,
+    lam: float | Tensor = LAM,
+    phi: float = 1e-3,
+    *,
+    training: bool = True,
+    eval_mode: Mode = "limit",
+    generator: torch.Generator | None = None,
+    seed: Tensor | None = None,
+    negative_slope: float = 0.01,
+) -> Tensor:
+    """The q-activation of f(x) = x where x ≥ 0 and negative_slope x elsewhere.
+
+    Args:
+        x, lam, phi, training, eval_mode, generator, seed: see :func:`q_activation`.
+        negative_slope: the slope of f where x < 0.
+    """
+    return _apply(
+        x,
+        "leaky_relu",
+        lam,
+        phi,
+        training,
+        eval_mode,
+        generator,
+        seed,
+        negative_slope=negative_slope,
+    )
 
 
-def _broadcasts(values: Tensor, x: Tensor) -> bool:
-    try:
-        return torch.broadcast_shapes(values.shape, x.shape) == x.shape
-    except RuntimeError:
-        return False
+def q_elu(
+    x: Tensor,
+    lam: float | Tensor = LAM,
+    phi: float = 1e-3,
+    *,
+    training: bool = True,
+    eval_mode: Mode = "limit",
+    generator: torch.Generator | None = None,
+    seed: Tensor | None = None,
+    alpha: float = 1.0,
+) -> Tensor:
+    """The q-activation of f(x) = x where x > 0 and α (exp(x) - 1) elsewhere.
+
+    Args:
+        x, lam, phi, training, eval_mode, generator, seed: see :func:`q_activation`.
+        alpha: α; f tends to -α as x goes to -∞.
+
+    Example:
+        >>> q_elu(torch.tensor([-1.0, 1.0]), training=False, alpha=0.5)
+        tensor([-0.1839, 1.0000])
+    """
+    return _apply(x, "elu", lam, phi, training, eval_mode, generator, seed, alpha=alpha)
 
 
-def _check_lam_values(lam: Tensor) -> None:
-    # Values are looked at only where that neither waits for a device nor breaks a trace.
-    if (
-        lam.device.type != "cpu"
-        or torch.compiler.is_compiling()
-        or torch._C._functorch.is_functorch_wrapped_tensor(lam)
-    ):
-        return
-    bad = lam[~((lam >= 0) & (lam < math.inf))]
-    if bad.numel():
-        raise ValueError(
-            f"every value of lam must be finite, 0 or more, got {bad.flatten()[0].item()!r}"
-        )
+def q_selu(
+    x: Tensor,
+    lam: float | Tensor = LAM,
+    phi: float = 1e-3,
+    *,
+    training: bool = True,
+    eval_mode: Mode = "limit",
+    generator: torch.Generator | None = None,
+    seed: Tensor | None = None,
+) -> Tensor:
+    """The q-activation of f(x) = 1.0507 x where x > 0 and 1.7581 (exp(x) - 1) elsewhere.
+
+    See :func:`q_activation`.
+    """
+    return _apply(x, "selu", lam, phi, training, eval_mode, generator, seed)
 
 
-def check_eval_mode(eval_mode: str) -> str:
-    if eval_mode not in EVAL_MODES:
-        raise ValueError(f"eval_mode must be one of {', '.join(EVAL_MODES)}, got {eval_mode!r}")
-    return eval_mode
+def q_celu(
+    x: Tensor,
+    lam: float | Tensor = LAM,
+    phi: float = 1e-3,
+    *,
+    training: bool = True,
+    eval_mode: Mode = "limit",
+    generator: torch.Generator | None = None,
+    seed: Tensor | None = None,
+    alpha: float = 1.0,
+) -> Tensor:
+    """The q-activation of f(x) = x where x > 0 and α (exp(x / α) - 1) elsewhere.
+
+    Args:
+        x, lam, phi, training, eval_mode, generator, seed: see :func:`q_activation`.
+        alpha: α > 0.
+    """
+    return _apply(x, "celu", lam, phi, training, eval_mode, generator, seed, alpha=alpha)
+
+
+def q_softplus(
+    x: Tensor,
+    lam: float | Tensor = LAM,
+    phi: float = 1e-3,
+    *,
+    training: bool = True,
+    eval_mode: Mode = "limit",
+    generator: torch.Generator | None = None,
+    seed: Tensor | None = None,
+    beta: float = 1.0,
+) -> Tensor:
+    """The q-activation of f(x) = log(1 + exp(βx)) / β.
+
+    Args:
+        x, lam, phi, training, eval_mode, generator, seed: see :func:`q_activation`.
+        beta: β > 0.
+    """
+    return _apply(x, "softplus", lam, phi, training, eval_mode, generator, seed, beta=beta)
+
+
+def q_silu(
+    x: Tensor,
+    lam: float | Tensor = LAM,
+    phi: float = 1e-3,
+    *,
+    training: bool = True,
+    eval_mode: Mode = "limit",
+    generator: torch.Generator | None = None,
+    seed: Tensor | None = None,
+) -> Tensor:
+    """The q-activation of f(x) = x / (1 + exp(-x)). See :func:`q_activation`."""
+    return _apply(x, "silu", lam, phi, training, eval_mode, generator, seed)
+
+
+def q_gelu(
+    x: Tensor,
+    lam: float | Tensor = LAM,
+    phi: float = 1e-3,
+    *,
+    training: bool = True,
+    eval_mode: Mode = "limit",
+    generator: torch.Generator | None = None,
+    seed: Tensor | None = None,
+) -> Tensor:
+    """The q-activation of f(x) = x Φ(x), with Φ the normal cdf. See :func:`q_activation`."""
+    return _apply(x, "gelu", lam, phi, training, eval_mode, generator, seed)
+
+
+def q_gelu_tanh(
+    x: Tensor,
+    lam: float | Tensor = LAM,
+    phi: float = 1e-3,
+    *,
+    training: bool = True,
+    eval_mode: Mode = "limit",
+    generator: torch.Generator | None = None,
+    seed: Tensor | None = None,
+) -> Tensor:
+    """The q-activation of f(x) = x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2.
+
+    See :func:`q_activation`.
+    """
+    return _apply(x, "gelu_tanh", lam, phi, training, eval_mode, generator, seed)
+
+
+def q_mish(
+    x: Tensor,
+    lam: float | Tensor = LAM,
+    phi: float = 1e-3,
+    *,
+    training: bool = True,
+    eval_mode: Mode = "limit",
+    generator: torch.Generator | None = None,
+    seed: Tensor | None = None,
+) -> Tensor:
+    """The q-activation of f(x) = x tanh(log(1 + exp(x))). See :func:`q_activation`."""
+    return _apply(x, "mish", lam, phi, training, eval_mode, generator, seed)
+
+
+def q_hardtanh(
+    x: Tensor,
+    lam: float | Tensor = LAM,
+    phi: float = 1e-3,
+    *,
+    training: bool = True,
+    eval_mode: Mode = "limit",
+    generator: torch.Generator | None = None,
+    seed: Tensor | None = None,
+    min_val: float = -1.0,
+    max_val: float = 1.0,
+) -> Tensor:
+    """The q-activation of f(x) = min(max(x, min_val), max_val).
+
+    Args:
+        x, lam, phi, training, eval_mode, generator, seed: see :func:`q_activation`.
+        min_val: the smallest value of f.
+        max_val: the largest value of f, above ``min_val``.
+    """
+    return _apply(
+        x,
+        "hardtanh",
+        lam,
+        phi,
+        training,
+        eval_mode,
+        generator,
+        seed,
+        min_val=min_val,
+        max_val=max_val,
+    )
+
+
+def q_relu6(
+    x: Tensor,
+    lam: float | Tensor = LAM,
+    phi: float = 1e-3,
+    *,
+    training: bool = True,
+    eval_mode: Mode = "limit",
+    generator: torch.Generator | None = None,
+    seed: Tensor | None = None,
+) -> Tensor:
+    """The q-activation of f(x) = min(max(0, x), 6). See :func:`q_activation`."""
+    return _apply(x, "relu6", lam, phi, training, eval_mode, generator, seed)
+
+
+def q_hardswish(
+    x: Tensor,
+    lam: float | Tensor = LAM,
+    phi: float = 1e-3,
+    *,
+    training: bool = True,
+    eval_mode: Mode = "limit",
+    generator: torch.Generator | None = None,
+    seed: Tensor | None = None,
+) -> Tensor:
+    """The q-activation of f(x) = x min(max(0, x + 3), 6) / 6. See :func:`q_activation`."""
+    return _apply(x, "hardswish", lam, phi, training, eval_mode, generator, seed)
+
+
+def q_softsign(
+    x: Tensor,
+    lam: float | Tensor = LAM,
+    phi: float = 1e-3,
+    *,
+    training: bool = True,
+    eval_mode: Mode = "limit",
+    generator: torch.Generator | None = None,
+    seed: Tensor | None = None,
+) -> Tensor:
+    """The q-activation of f(x) = x / (1 + |x|). See :func:`q_activation`."""
+    return _apply(x, "softsign", lam, phi, training, eval_mode, generator, seed)
+
+
+def q_sin(
+    x: Tensor,
+    lam: float | Tensor = LAM,
+    phi: float = 1e-3,
+    *,
+    training: bool = True,
+    eval_mode: Mode = "limit",
+    generator: torch.Generator | None = None,
+    seed: Tensor | None = None,
+) -> Tensor:
+    """The q-activation of f(x) = sin(x). See :func:`q_activation`."""
+    return _apply(x, "sin", lam, phi, training, eval_mode, generator, seed)
+
+
+def q_identity(
+    x: Tensor,
+    lam: float | Tensor = LAM,
+    phi: float = 1e-3,
+    *,
+    training: bool = True,
+    eval_mode: Mode = "limit",
+    generator: torch.Generator | None = None,
+    seed: Tensor | None = None,
+) -> Tensor:
+    """The q-activation of f(x) = x, which is x. See :func:`q_activation`."""
+    return _apply(x, "identity", lam, phi, training, eval_mode, generator, seed)

@@ -1,21 +1,14 @@
-"""q-activations as modules, made from the table, and the conversion of an existing model."""
+"""q-activations as modules: :class:`QActivation` and one class for every row of the table."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from qneurons.activations import Activation, ActivationLike, resolve, rows
-from qneurons.functional import (
-    LAM,
-    check_eval_mode,
-    check_nonnegative,
-    check_x,
-    q_limit,
-    q_mean,
-    sample,
-)
+from qneurons.activations import ActivationLike, resolve
+from qneurons.arguments import Mode, check_eval_mode, check_nonnegative, check_x
+from qneurons.functional import LAM, q_limit, q_mean, sample
 
 
 class QActivation(nn.Module):
@@ -26,23 +19,26 @@ class QActivation(nn.Module):
         q = 1 + \mathrm{sign}(\varepsilon)(\lambda|\varepsilon| + \phi), \quad
         \varepsilon \sim N(0, 1)
 
-    In training ε is drawn afresh for every element and every call, from torch's own generator, as
-    dropout's mask is. In evaluation the module is deterministic unless ``eval_mode="sample"``. It
-    has no ``state_dict`` keys, so that a checkpoint of the model with plain activations loads.
+    In training, every element of every call has a fresh ε from torch's own generator, as dropout
+    has. In evaluation the module is deterministic unless ``eval_mode="sample"``. It adds no keys to
+    the ``state_dict``, so a checkpoint of the same model with plain activations loads.
+
+    Every row of the table has a class of its own, as :class:`QELU`. There λ comes first, and the
+    parameters of f are given by name: ``QELU(0.1, alpha=0.5)``.
 
     Args:
         activation: f, as a name, a function, a module or any elementwise callable; see
             :func:`qneurons.activations.resolve`.
-        lam: λ ≥ 0. Of the paper's constants 0.02 and 0.1 the default is the one that ended better
-            in our study; annealing from 5 was better still (:class:`~qneurons.LambdaScheduler`),
-            and tanh in a CNN learnt nothing with either constant, but did annealed (RESULTS.md).
-            May be set later, ``module.lam = 0.02``, also under ``torch.compile``, but not between a
-            forward and its backward, which draws the same noise again.
+        lam: λ ≥ 0. The paper uses 0.02 and 0.1; in our study (RESULTS.md) 0.1 ended better, and
+            annealing from 5 better still (:class:`~qneurons.LambdaScheduler`). Tanh in a CNN learnt
+            nothing with either constant, but learnt when annealed. λ may be set later,
+            ``module.lam = 0.02``, also under ``torch.compile``, but not between a forward and its
+            backward, which draws the same noise again.
         phi: φ ≥ 0, the smallest :math:`|q - 1|`.
         eval_mode: ``"limit"``, :math:`f'(x)x`; ``"mean"``, :math:`E_q[g_q(x)]`; or ``"sample"``.
-            In our study (RESULTS.md) the limit, the cheapest, was as good as a draw or better at
-            the λ with which training ended, 0.18 at most. Evaluate with ``"sample"`` while λ is
-            large: there the limit was better in MLPs, but much worse for tanh in a CNN.
+            The limit is the cheapest, and at the end of training, with λ of 0.18 or less, it was as
+            good as a draw or better (RESULTS.md). While λ is large use ``"sample"``: there the
+            limit was better in MLPs, but much worse for tanh in a CNN.
         inplace: accepted for compatibility, and ignored.
         parameters: values of f's parameters, such as ``alpha=0.5``.
 
@@ -63,7 +59,7 @@ class QActivation(nn.Module):
         activation: ActivationLike,
         lam: float = LAM,
         phi: float = 1e-3,
-        eval_mode: str = "limit",
+        eval_mode: Mode = "limit",
         inplace: bool = False,
         **parameters: float,
     ) -> None:
@@ -94,11 +90,11 @@ class QActivation(nn.Module):
         self._phi.fill_(self._phi_value)
 
     @property
-    def eval_mode(self) -> str:
+    def eval_mode(self) -> Mode:
         return self._eval_mode
 
     @eval_mode.setter
-    def eval_mode(self, eval_mode: str) -> None:
+    def eval_mode(self, eval_mode: Mode) -> None:
         self._eval_mode = check_eval_mode(eval_mode)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -111,7 +107,7 @@ class QActivation(nn.Module):
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "QActivation":
         super()._apply(fn, recurse)
-        # λ and φ follow the device only: half would round them, and to_empty leave them unset.
+        # λ and φ follow the device only: half() would round them, and to_empty() leave them unset.
         device = fn(self._lam).device
         if device != self._lam.device:
             self._lam, self._phi = _one_value(device), _one_value(device)
@@ -126,48 +122,267 @@ class QActivation(nn.Module):
 
 
 def _one_value(device: torch.device) -> Tensor:
-    # λ and φ in tensors, filled in place: a number would be compiled into the graph. They are no
-    # buffers, because DDP would broadcast them at every forward. Never on meta, where loading a
-    # checkpoint with assign=True would leave them.
-    with torch.inference_mode(False):  # a model that was built in it may be trained later
+    # λ and φ are tensors, filled in place, because a number would be compiled into the graph. They
+    # are not buffers, because DDP would broadcast them at every forward. They are never on meta,
+    # because loading a checkpoint with assign=True would leave them there.
+    with torch.inference_mode(False):  # a model built in inference mode may be trained later
         place = "cpu" if device.type == "meta" else device
         return torch.zeros(1, dtype=torch.float32, device=place)
 
 
-def class_name(row: Activation) -> str:
-    """The name of the module class of a row, as in ``QELU``."""
-    return "Q" + (row.title or (row.module.__name__ if row.module else row.name.title()))
+# --- one class for every row of the table ---------------------------------------------------------
 
 
-def _module_class(row: Activation) -> type[QActivation]:
+class QSigmoid(QActivation):
+    """The q-activation of f(x) = 1 / (1 + exp(-x)). See :class:`QActivation`."""
+
     def __init__(
-        self: QActivation,
-        lam: float = LAM,
-        phi: float = 1e-3,
-        eval_mode: str = "limit",
-        inplace: bool = False,
-        **parameters: float,
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
     ) -> None:
-        QActivation.__init__(self, row.name, lam, phi, eval_mode, inplace, **parameters)
+        super().__init__("sigmoid", lam, phi, eval_mode, inplace)
 
-    options = "".join(
-        f"\n        {name}: default {value:g}." for name, value in row.parameters.items()
-    )
-    doc = f"""The q-activation of {row.name}.
 
-    λ comes first, not a parameter of the plain activation: give those by name.
+class QTanh(QActivation):
+    """The q-activation of f(x) = tanh(x). See :class:`QActivation`."""
+
+    def __init__(
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
+    ) -> None:
+        super().__init__("tanh", lam, phi, eval_mode, inplace)
+
+
+class QReLU(QActivation):
+    """The q-activation of f(x) = max(0, x). See :class:`QActivation`."""
+
+    def __init__(
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
+    ) -> None:
+        super().__init__("relu", lam, phi, eval_mode, inplace)
+
+
+class QLeakyReLU(QActivation):
+    """The q-activation of f(x) = x where x ≥ 0 and negative_slope x elsewhere.
 
     Args:
-        lam, phi, eval_mode, inplace: see :class:`QActivation`.{options}
+        lam, phi, eval_mode, inplace: see :class:`QActivation`.
+        negative_slope: the slope of f where x < 0.
     """
-    name = class_name(row)
-    members = {"__init__": __init__, "__doc__": doc, "__module__": __name__, "__qualname__": name}
-    return type(name, (QActivation,), members)
+
+    def __init__(
+        self,
+        lam: float = LAM,
+        phi: float = 1e-3,
+        eval_mode: Mode = "limit",
+        inplace: bool = False,
+        *,
+        negative_slope: float = 0.01,
+    ) -> None:
+        super().__init__("leaky_relu", lam, phi, eval_mode, inplace, negative_slope=negative_slope)
 
 
-CLASSES = {row.name: _module_class(row) for row in rows()}
-globals().update({cls.__name__: cls for cls in CLASSES.values()})
+class QELU(QActivation):
+    """The q-activation of f(x) = x where x > 0 and α (exp(x) - 1) elsewhere.
 
-if TYPE_CHECKING:
+    Args:
+        lam, phi, eval_mode, inplace: see :class:`QActivation`.
+        alpha: α; f tends to -α as x goes to -∞.
 
-    def __getattr__(name: str) -> type[QActivation]: ...  # the classes made from the table
+    Example:
+        >>> QELU(0.02, alpha=0.5)
+        QELU(alpha=0.5, lam=0.02, phi=0.001, eval_mode='limit')
+    """
+
+    def __init__(
+        self,
+        lam: float = LAM,
+        phi: float = 1e-3,
+        eval_mode: Mode = "limit",
+        inplace: bool = False,
+        *,
+        alpha: float = 1.0,
+    ) -> None:
+        super().__init__("elu", lam, phi, eval_mode, inplace, alpha=alpha)
+
+
+class QSELU(QActivation):
+    """The q-activation of f(x) = 1.0507 x where x > 0 and 1.7581 (exp(x) - 1) elsewhere.
+
+    See :class:`QActivation`.
+    """
+
+    def __init__(
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
+    ) -> None:
+        super().__init__("selu", lam, phi, eval_mode, inplace)
+
+
+class QCELU(QActivation):
+    """The q-activation of f(x) = x where x > 0 and α (exp(x / α) - 1) elsewhere.
+
+    Args:
+        lam, phi, eval_mode, inplace: see :class:`QActivation`.
+        alpha: α > 0.
+    """
+
+    def __init__(
+        self,
+        lam: float = LAM,
+        phi: float = 1e-3,
+        eval_mode: Mode = "limit",
+        inplace: bool = False,
+        *,
+        alpha: float = 1.0,
+    ) -> None:
+        super().__init__("celu", lam, phi, eval_mode, inplace, alpha=alpha)
+
+
+class QSoftplus(QActivation):
+    """The q-activation of f(x) = log(1 + exp(βx)) / β.
+
+    Args:
+        lam, phi, eval_mode, inplace: see :class:`QActivation`.
+        beta: β > 0.
+
+    Example:
+        >>> QSoftplus().eval()(torch.tensor([-1.0, 1.0]))  # the limit is SiLU
+        tensor([-0.2689, 0.7311])
+    """
+
+    def __init__(
+        self,
+        lam: float = LAM,
+        phi: float = 1e-3,
+        eval_mode: Mode = "limit",
+        inplace: bool = False,
+        *,
+        beta: float = 1.0,
+    ) -> None:
+        super().__init__("softplus", lam, phi, eval_mode, inplace, beta=beta)
+
+
+class QSiLU(QActivation):
+    """The q-activation of f(x) = x / (1 + exp(-x)). See :class:`QActivation`."""
+
+    def __init__(
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
+    ) -> None:
+        super().__init__("silu", lam, phi, eval_mode, inplace)
+
+
+class QGELU(QActivation):
+    """The q-activation of f(x) = x Φ(x), with Φ the normal cdf. See :class:`QActivation`."""
+
+    def __init__(
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
+    ) -> None:
+        super().__init__("gelu", lam, phi, eval_mode, inplace)
+
+
+class QGELUTanh(QActivation):
+    """The q-activation of f(x) = x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2.
+
+    See :class:`QActivation`.
+    """
+
+    def __init__(
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
+    ) -> None:
+        super().__init__("gelu_tanh", lam, phi, eval_mode, inplace)
+
+
+class QMish(QActivation):
+    """The q-activation of f(x) = x tanh(log(1 + exp(x))). See :class:`QActivation`."""
+
+    def __init__(
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
+    ) -> None:
+        super().__init__("mish", lam, phi, eval_mode, inplace)
+
+
+class QHardtanh(QActivation):
+    """The q-activation of f(x) = min(max(x, min_val), max_val).
+
+    Args:
+        lam, phi, eval_mode, inplace: see :class:`QActivation`.
+        min_val: the smallest value of f.
+        max_val: the largest value of f, above ``min_val``.
+    """
+
+    def __init__(
+        self,
+        lam: float = LAM,
+        phi: float = 1e-3,
+        eval_mode: Mode = "limit",
+        inplace: bool = False,
+        *,
+        min_val: float = -1.0,
+        max_val: float = 1.0,
+    ) -> None:
+        super().__init__("hardtanh", lam, phi, eval_mode, inplace, min_val=min_val, max_val=max_val)
+
+
+class QReLU6(QActivation):
+    """The q-activation of f(x) = min(max(0, x), 6). See :class:`QActivation`."""
+
+    def __init__(
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
+    ) -> None:
+        super().__init__("relu6", lam, phi, eval_mode, inplace)
+
+
+class QHardswish(QActivation):
+    """The q-activation of f(x) = x min(max(0, x + 3), 6) / 6. See :class:`QActivation`."""
+
+    def __init__(
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
+    ) -> None:
+        super().__init__("hardswish", lam, phi, eval_mode, inplace)
+
+
+class QSoftsign(QActivation):
+    """The q-activation of f(x) = x / (1 + |x|). See :class:`QActivation`."""
+
+    def __init__(
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
+    ) -> None:
+        super().__init__("softsign", lam, phi, eval_mode, inplace)
+
+
+class QSin(QActivation):
+    """The q-activation of f(x) = sin(x). See :class:`QActivation`."""
+
+    def __init__(
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
+    ) -> None:
+        super().__init__("sin", lam, phi, eval_mode, inplace)
+
+
+class QIdentity(QActivation):
+    """The q-activation of f(x) = x, which is x. See :class:`QActivation`."""
+
+    def __init__(
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
+    ) -> None:
+        super().__init__("identity", lam, phi, eval_mode, inplace)
+
+
+CLASSES: dict[str, type[QActivation]] = {
+    "sigmoid": QSigmoid,
+    "tanh": QTanh,
+    "relu": QReLU,
+    "leaky_relu": QLeakyReLU,
+    "elu": QELU,
+    "selu": QSELU,
+    "celu": QCELU,
+    "softplus": QSoftplus,
+    "silu": QSiLU,
+    "gelu": QGELU,
+    "gelu_tanh": QGELUTanh,
+    "mish": QMish,
+    "hardtanh": QHardtanh,
+    "relu6": QReLU6,
+    "hardswish": QHardswish,
+    "softsign": QSoftsign,
+    "sin": QSin,
+    "identity": QIdentity,
+}

@@ -4,9 +4,10 @@ With b = x(1 + δ), the slope of δ -> g(x, δ) has the sign of the Bregman dive
 
     B(b) = f(x) - f(b) - (x - b) f'(b) = δ² dg/dδ,    dB/db = (b - x) f''(b).
 
-So in a *cell*, between two points where f has a kink or f'' changes sign, B is monotone: g turns at
-most once, and not at all in the cell of x. Each cell gives two monotone *pieces* of g, and the law
-of δ is carried over to g piece by piece. Where f is straight from x to b, g is constant: an atom.
+A *cell* lies between two neighbouring points where f has a kink or f'' changes sign. In a cell B is
+monotone, so g turns at most once, and not at all in the cell of x. Each cell is cut into two
+*pieces* in which g is monotone, and the law of δ is mapped to g piece by piece. Where f is straight
+from x to b, g is constant, which gives an atom.
 """
 
 import functools
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from qneurons.activations import Activation, ActivationLike, resolve
-from qneurons.functional import check_nonnegative
+from qneurons.arguments import check_nonnegative
 from qneurons.given_delta import difference
 from qneurons.precision import TINY_DELTA
 from qneurons.quadrature import GAUSS_LEGENDRE, delta_rule
@@ -28,10 +29,10 @@ __all__ = ["atoms", "cdf", "density", "mean", "variance"]
 
 Real = float | Tensor
 
-_LAST_Z = 40.0  # the normal density underflows before
-_SMALL_STEP = 1 / 32  # up to this |δx| dg/dδ is an integral, beyond a quotient
-_WINDOW = 16.0  # every row of the table has all its bends in ±16, and few, except sin
-_MAX_BENDS = 8
+_LAST_Z = 40.0  # here the normal density has underflowed
+_SMALL_STEP = 1 / 32  # up to this |δx| dg/dδ is computed as an integral, beyond it as a quotient
+_WINDOW = 16.0  # every row of the table except sin has all its bends in ±16
+_MAX_BENDS = 8  # every row except sin has fewer
 _FINE_SCALES = tuple(sign * 3.0**-k for k in range(1, 6) for sign in (1, -1))
 
 
@@ -65,10 +66,10 @@ def density(y: Real, x: Real, activation: ActivationLike, lam: Real, phi: float 
     pieces = law.pieces(law.cells())
     delta = law.solve(y, pieces)
     to_start, to_end = (y - pieces.g_start).sign(), (y - pieces.g_end).sign()
-    # Half open: a value at which two pieces meet is counted once.
+    # Half open, so that a value at which two pieces meet is counted once.
     reached = (to_start != to_end) & (to_end != 0) & ~pieces.constant
     weight = law.delta_density(delta)
-    # Not to take f' on the other side of a kink.
+    # The margin keeps f' on this side of a kink.
     margin = 2.0**-40 * (pieces.end - pieces.start)
     inner = torch.minimum(torch.maximum(delta, pieces.start + margin), pieces.end - margin)
     terms = torch.where(reached & (weight > 0), weight / law.slope(inner).abs(), 0.0)
@@ -100,11 +101,11 @@ def cdf(y: Real, x: Real, activation: ActivationLike, lam: Real, phi: float = 1e
 def atoms(
     x: Real, activation: ActivationLike, lam: Real, phi: float = 1e-3
 ) -> tuple[Tensor, Tensor]:
-    r"""Computes the values that :math:`g_q(x)` takes with positive probability, and that.
+    r"""Computes the values that :math:`g_q(x)` takes with positive probability, and their masses.
 
-    There is one where f is straight around x: x(1 + δ) may lie on the same straight part. There are
-    two where x is the kink between straight parts, and x = 0 is always one. The arguments are those
-    of :func:`density`.
+    There is one atom where f is straight around x, for x(1 + δ) may lie on the same straight part.
+    There are two where x is the kink between straight parts. At x = 0 all the mass is in one atom.
+    The arguments are those of :func:`density`.
 
     Shape:
         Both results are :math:`(*, 2)`, where :math:`*` is the shape of x broadcast with lam; the
@@ -157,7 +158,7 @@ def variance(x: Real, activation: ActivationLike, lam: Real, phi: float = 1e-3) 
 
 
 class _Cells(NamedTuple):
-    """Where δ enters and leaves a cell, the sign of f'' there, f' at a point, is g constant."""
+    """The cells: the δ at both ends, the sign of f'', f' at a point, and whether g is constant."""
 
     start: Tensor
     end: Tensor
@@ -167,7 +168,7 @@ class _Cells(NamedTuple):
 
 
 class _Pieces(NamedTuple):
-    """Where δ -> g is monotone: both ends, g at both, and whether it rises or is constant."""
+    """The pieces: δ and g at both ends, and whether g rises or is constant."""
 
     start: Tensor
     end: Tensor
@@ -178,7 +179,7 @@ class _Pieces(NamedTuple):
 
 
 class _Law(NamedTuple):
-    """The laws of δ and of g(x, δ). Tensors are float64, their last dimension is for cells."""
+    """The laws of δ and of g(x, δ). Tensors are float64; their last dimension counts cells."""
 
     row: Activation
     x: Tensor
@@ -216,7 +217,7 @@ class _Law(NamedTuple):
     def mass(self, start: Tensor, end: Tensor) -> Tensor:
         """P(start < δ < end)."""
         low, high = self.eps(start), self.eps(end)
-        right = low + high > 0  # by symmetry the difference can be taken in the left tail
+        right = low + high > 0  # then mirrored to the left tail, where erfc does not cancel
         low, high = torch.where(right, -high, low), torch.where(right, -low, high)
         scale = -math.sqrt(0.5)
         return (torch.erfc(high * scale) - torch.erfc(low * scale)) / 2
@@ -241,7 +242,7 @@ class _Law(NamedTuple):
 
     def pieces(self, cells: _Cells) -> _Pieces:
         def is_before_turn(delta: Tensor) -> Tensor:
-            # B rises with δ where δ f'' > 0. In the cell of x g does not turn, and any cut is good.
+            # B rises with δ where δ f'' > 0. In the cell of x g does not turn, and any cut will do.
             return (self.remainder(delta) * delta > 0) != (cells.bend * delta > 0)
 
         turn = _bisect(cells.start, cells.end, is_before_turn)
@@ -251,13 +252,11 @@ class _Law(NamedTuple):
         return _Pieces(start, end, g_start, g_end, g_start <= g_end, constant)
 
     def solve(self, y: Tensor, pieces: _Pieces) -> Tensor:
-        """The δ of each piece with g(x, δ) = y, or else an end of the piece."""
-        return _bisect(
-            pieces.start, pieces.end, lambda delta: (self.g(delta) <= y) == pieces.rising
-        )
+        """The δ of each piece with g(x, δ) = y, or an end of the piece if there is none."""
+        return _bisect(pieces.start, pieces.end, lambda d: (self.g(d) <= y) == pieces.rising)
 
     def points(self) -> tuple[float, ...]:
-        """Where f may change its character, as far as b can get."""
+        """The points within reach of b at which panels of the quadrature end."""
         largest = (self.x.abs() * (1 + self.phi + 8.5 * self.lam)).nan_to_num(0.0)
         reach = largest.max().clamp(_WINDOW, 1024).item() if largest.numel() else _WINDOW
         bends = _bends(self.row, reach, self.x.device)
@@ -282,7 +281,7 @@ def _law(
     *,
     has_density: bool = True,
 ) -> tuple[_Law, Tensor, torch.dtype]:
-    """Checks the arguments; returns the law, y as its tensors are, and the dtype of the result."""
+    """Checks the arguments; returns the law, y in its dtype, and the dtype of the result."""
     given = [value for value in (x, y) if isinstance(value, Tensor)]
     for tensor in given:
         if not tensor.is_floating_point():
@@ -296,8 +295,8 @@ def _law(
         for value in (x, y, lam)
     )
     if not (wide_lam.isfinite() & (wide_lam > 0 if has_density else wide_lam >= 0)).all():
-        rule = "positive, for at 0 there is no density" if has_density else "0 or more"
-        raise ValueError(f"lam must be finite and {rule}; got {lam!r}")
+        rule = "positive (at 0 there is no density)" if has_density else "0 or more"
+        raise ValueError(f"lam must be finite and {rule}, got {lam!r}")
     dtype = functools.reduce(torch.promote_types, [v.dtype for v in given] or [torch.float64])
     return _Law(resolve(activation), wide_x, wide_lam, check_nonnegative("phi", phi)), wide_y, dtype
 
@@ -321,17 +320,16 @@ def _bends(row: Activation, reach: float, device: torch.device) -> list[float]:
     second = _derivative(row, order=2)
     grid = torch.linspace(-reach, reach, 8192, dtype=torch.float64, device=device)
     value = second(grid)
-    # In the far tails of a callable the sign may be noise.
+    # In the far tails of a callable the sign may be rounding noise.
     sign = torch.where(value.abs() > 1e-9 * value.abs().max(), value.sign(), 0.0)
     changes = sign[:-1] * sign[1:] < 0
     left, right, before = grid[:-1][changes], grid[1:][changes], sign[:-1][changes]
-    return [
-        round(p, 14) for p in _bisect(left, right, lambda b: second(b).sign() == before).tolist()
-    ]
+    bends = _bisect(left, right, lambda b: second(b).sign() == before)
+    return [round(bend, 14) for bend in bends.tolist()]
 
 
 def _cells(row: Activation, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """The edges of the cells in b, and for each cell the sign of f'', and f' at a point."""
+    """The edges of the cells in b; the sign of f'' and f' at a point, for each cell."""
     bends, kinks = _bends(row, _WINDOW, device), row.kinks(**row.parameters)
     if row.difference is None or len(bends) > _MAX_BENDS:
         why = "δ -> g(x, δ) turns without end" if row.difference else "a callable may bend anywhere"
@@ -353,7 +351,7 @@ def _cells(row: Activation, device: torch.device) -> tuple[Tensor, Tensor, Tenso
             return bool(slope[k] != slope[k + 1])
         return bool(bend[k] != bend[k + 1]) or points[k] in kinks
 
-    # Zero matters where f becomes straight there without a kink, as elu does.
+    # Zero is an edge where f becomes straight without a kink, as elu does.
     kept = [k for k in range(len(points)) if changes(k)]
     edges = anchors.new_tensor([-math.inf, *(points[k] for k in kept), math.inf])
     kept.append(len(points))

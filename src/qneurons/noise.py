@@ -1,7 +1,7 @@
 """The law of q = 1 + sign(ε)(λ|ε| + φ), ε ~ N(0, 1), and the draw of δ = q - 1.
 
-δ is drawn from torch's generators, or as a function of a seed and an index: the counter-based draw
-at the end of this file is the specification of what the kernels draw in registers.
+δ is drawn from torch's generators, or computed from a seed and an index by the counter-based
+generator at the end of this file, which is the specification of the kernels' noise.
 """
 
 import math
@@ -47,20 +47,16 @@ class QLaw(Distribution):
     where :math:`|q - 1| \ge \phi`, and zero in the hole :math:`(1 - \phi, 1 + \phi)`. At
     :math:`\phi = 0` it is :math:`N(1, \lambda^2)`.
 
-    The mean is 1, the entropy does not depend on :math:`\phi`, and the two modes
-    :math:`1 \pm \phi` are the edges of the hole. Samples are reparametrised: :meth:`rsample` is
-    differentiable in ``lam`` and ``phi``. Every sample lies in :attr:`support`, whose edges are
-    rounded as the samples are.
+    The entropy does not depend on :math:`\phi`; the two modes :math:`1 \pm \phi` are the edges of
+    the hole. :meth:`rsample` is differentiable in ``lam`` and ``phi``. Every sample lies in
+    :attr:`support`, whose edges are rounded as the samples are.
 
     Args:
         lam (float or Tensor): :math:`\lambda > 0`. At zero the law is two atoms at
-            :math:`1 \pm \phi` and has no density, so zero is refused.
+            :math:`1 \pm \phi` and has no density, so zero is an error.
         phi (float or Tensor): :math:`\phi \ge 0`, half the width of the hole. Default: ``1e-3``
-
-    Keyword args:
-        validate_args (bool, optional): check the parameters, and the argument of
-            :meth:`log_prob`. Default: torch's own, which is on until ``torch.compile`` is first
-            used and off from then.
+        validate_args (bool, optional): check the parameters and the argument of :meth:`log_prob`.
+            Default: torch's own, on until ``torch.compile`` is first used, then off.
 
     Example:
         >>> law = QLaw(lam=1.0, phi=1e-3)
@@ -74,11 +70,7 @@ class QLaw(Distribution):
     has_rsample = True
 
     def __init__(
-        self,
-        lam: float | Tensor,
-        phi: float | Tensor = 1e-3,
-        *,
-        validate_args: bool | None = None,
+        self, lam: float | Tensor, phi: float | Tensor = 1e-3, *, validate_args: bool | None = None
     ) -> None:
         self.lam, self.phi = broadcast_all(lam, phi)
         # broadcast_all gives a number the dtype of the tensor beside it: an integer lam would
@@ -161,39 +153,31 @@ def draw_delta(
     .. math::
         \delta = \mathrm{sign}(\varepsilon)\,(\lambda |\varepsilon| + \max(\phi, \text{tiny}))
 
-    Forming q and subtracting 1 again would lose the low bits of :math:`\delta`; here there is no
-    q. At :math:`\phi = 0` the floor ``TINY_DELTA[dtype]`` keeps the quotient of a q-activation
-    defined, and its value there is the limit to rounding.
-
-    The noise is drawn in logical (row-major) order, so the memory layout of an input does not
-    change it, and it consumes the global generator or ``generator`` and nothing else:
-    ``checkpoint``, ``fork_rng``, ``manual_seed``, vmap's ``randomness`` and ``torch.compile``
-    treat it as they treat dropout's.
+    q itself is not formed, because subtracting 1 from it would lose the low bits of
+    :math:`\delta`. At :math:`\phi = 0` the floor tiny = ``TINY_DELTA[dtype]`` keeps the quotient of
+    a q-activation defined, and equal to its limit up to rounding. The noise does not depend on the
+    memory layout of an input. Checkpoints, ``fork_rng``, ``manual_seed``, vmap's ``randomness`` and
+    ``torch.compile`` treat it as they treat dropout's.
 
     Args:
         shape (sequence of int): shape of the result.
         lam (float or Tensor): :math:`\lambda \ge 0`, broadcast against ``shape``; not checked.
         phi (float or Tensor): :math:`\phi \ge 0`, one value; not checked.
-
-    Keyword args:
         dtype (torch.dtype): ``torch.float32`` or ``torch.float64``.
         device (torch.device): where to draw.
         generator (torch.Generator, optional): source of the noise. Default: the global one.
 
     Example:
-        >>> generator = torch.Generator().manual_seed(0)
-        >>> delta = draw_delta(
-        ...     (2, 3), 0.02, 1e-3, dtype=torch.float32, device="cpu", generator=generator
-        ... )
+        >>> delta = draw_delta((2, 3), 0.02, 1e-3, dtype=torch.float32, device="cpu")
         >>> delta.shape, bool((delta.abs() >= 1e-3).all())
         (torch.Size([2, 3]), True)
     """
-    # Dynamic shapes reach randn only where no generator is named, not even None.
+    # With dynamic shapes, randn does not accept the keyword generator, not even as None.
     source: dict[str, Any] = {} if generator is None else {"generator": generator}
     eps = torch.randn(shape, dtype=dtype, device=device, **source)
     if isinstance(lam, Tensor):
         lam = lam.to(eps)
-        lam = lam.reshape(()) if lam.numel() == 1 else lam  # so that eps keeps its shape
+        lam = lam.reshape(()) if lam.numel() == 1 else lam  # a 0-d eps stays 0-d
     if not isinstance(phi, Tensor):
         phi = torch.full((), phi, dtype=dtype, device=device)
     return _delta(lam * eps, phi.to(eps).reshape(()))
@@ -209,7 +193,7 @@ def _delta(scaled: Tensor, phi: Tensor) -> Tensor:
 PHILOX_ROUNDS = 7
 PHILOX_MULTIPLIERS = 0xD2511F53, 0xCD9E8D57
 PHILOX_KEY_STEPS = 0x9E3779B9, 0xBB67AE85
-CALLS = 512  # side by side, of 8 normals each: a block is 4096 elements
+CALLS = 512  # in a block, of 8 normals each: a block has 4096 elements
 RADIUS_ROTATION = 19
 _MASK = 0xFFFFFFFF
 
@@ -219,7 +203,7 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Te
     (c0, c1, c2, c3), (k0, k1) = counter, key
     (m0, m1), (w0, w1) = PHILOX_MULTIPLIERS, PHILOX_KEY_STEPS
     for number in range(PHILOX_ROUNDS):
-        p0, p1 = m0 * c0, m1 * c2  # the upper bit lands on the sign, and the mask takes it off
+        p0, p1 = m0 * c0, m1 * c2  # the top bit becomes the sign, which the mask removes
         c0 = (p1 >> 32) & _MASK ^ c1 ^ (k0 + number * w0) & _MASK
         c2 = (p0 >> 32) & _MASK ^ c3 ^ (k1 + number * w1) & _MASK
         c1, c3 = p1 & _MASK, p0 & _MASK
@@ -227,25 +211,25 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Te
 
 
 def normals(seed: Tensor, num: int, start: int = 0) -> Tensor:
-    r"""The normal numbers of every seed from ``start`` on, in float32, in a last dimension.
+    r"""The float32 normal numbers of every seed, from index ``start`` on, in a last dimension.
 
-    Element i belongs to block :math:`i // 4096`. Its Philox call has the counter
-    :math:`512\,(i // 4096) + i \bmod 512` and the seed as key; slot :math:`(i // 512) \bmod 8` of
-    the call holds its number, so that neighbours come from neighbouring calls and a vector unit
-    needs no shuffles. Each of the four words makes two slots, by Box and Muller:
+    Number i is in block :math:`i // 4096`. It is in slot :math:`(i // 512) \bmod 8` of the Philox
+    call with the counter :math:`512\,(i // 4096) + i \bmod 512` and the seed as key. So neighbours
+    come from neighbouring calls, and a vector unit needs no shuffles. Each of the four words of a
+    call fills two slots, by Box and Muller:
 
     .. math::
         u = 1 - 2^{-23} m(w \ggg 19), \quad a = 2^{-22} m(w) - 1, \qquad
         \sqrt{-2 \ln u}\,(\cos \pi a, \sin \pi a)
 
-    with :math:`m` the low 23 bits. Rotated so, 19 bits of the word serve the radius and the other
-    13 the angle, and each fills the low places of the other: the largest number is 5.6, and
-    docs/noise.md has the exact law over all :math:`2^{32}` words.
+    with :math:`m` the low 23 bits. The rotation gives the radius 19 bits of the word and the angle
+    the other 13, and fills the low places of each with bits of the other. The largest number is
+    5.6; docs/noise.md has the exact law over all :math:`2^{32}` words.
 
     Args:
         seed (Tensor): int64.
-        num (int): how many.
-        start (int): the index of the first, a multiple of 4096.
+        num (int): how many numbers.
+        start (int): the index of the first one, a multiple of 4096.
 
     Example:
         >>> normals(torch.tensor([1, 2]), 3).shape
@@ -269,28 +253,20 @@ def box_muller(words: Tensor) -> Tensor:
 
 
 def seeded_delta(
-    shape: Sequence[int],
-    seed: Tensor,
-    lam: Tensor,
-    phi: Tensor,
-    inner: int,
-    *,
-    dtype: torch.dtype,
+    shape: Sequence[int], seed: Tensor, lam: Tensor, phi: Tensor, inner: int, *, dtype: torch.dtype
 ) -> Tensor:
     r"""δ of every element as a function of the seed and λ of its group.
 
-    Element i of the row-major order belongs to group :math:`(i // \text{inner}) \bmod
-    \text{groups}`, and its noise is that of its position among the elements of its group: a group
-    draws the same alone and beside others.
+    Element i in row-major order belongs to group :math:`(i // \text{inner}) \bmod \text{groups}`.
+    Its noise depends on the seed and on its position within the group alone, so other groups do not
+    change what a group draws.
 
     Args:
         shape (sequence of int): shape of the result.
-        seed (Tensor): int64, one value a group.
-        lam (Tensor): :math:`\lambda \ge 0`, one value a group.
+        seed (Tensor): int64, one value per group.
+        lam (Tensor): :math:`\lambda \ge 0`, one value per group.
         phi (Tensor): :math:`\phi \ge 0`, one value.
-        inner (int): the number of neighbours that share a group, 1 or more.
-
-    Keyword args:
+        inner (int): how many neighbours share a group, 1 or more.
         dtype (torch.dtype): ``torch.float32`` or ``torch.float64``.
     """
     groups = seed.numel()
@@ -303,7 +279,7 @@ def seeded_delta(
 def draw_seed(
     num: int, device: torch.device | str | None, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Draws ``num`` seeds on the device by one ordinary op, as a CUDA graph would replay it."""
+    """Draws ``num`` seeds on the device by one ordinary op, which draws anew in a CUDA graph."""
     if generator is None:
         return torch.randint(2**63 - 1, (num,), device=device)
     return torch.randint(2**63 - 1, (num,), device=device, generator=generator)

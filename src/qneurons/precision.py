@@ -1,4 +1,4 @@
-"""In which dtype a q-activation is computed, and the smallest step δ."""
+"""The dtype in which a q-activation is computed, and the smallest step δ."""
 
 import torch
 from torch import Tensor

@@ -31,14 +31,14 @@ HALF_NORMAL = (
     (4.049082769229911424, 0.0002280044121083095515),
     (5.212801320529213983, 1.345701526712321992e-6),
 )
-"""For the law of |ε|, ε ~ N(0, 1). A rule for ε itself would see the jump of q at ε = 0."""
-
+"""For the law of |ε|, ε ~ N(0, 1). A rule for ε itself would have to integrate across the jump of q
+at ε = 0."""
 
 SMALL_LAMBDA = 0.1
-"""Up to here HALF_NORMAL alone is right to 1e-10 for |x| ≤ 3 where f has no kink but at zero."""
+"""Up to here HALF_NORMAL alone is right to 1e-10 for |x| ≤ 3 if f has no kink except at zero."""
 
-# Where panels end, in |ε|, in |δ| and in |b|, b = x(1 + δ). Far out, and anywhere beyond a kink,
-# g is nearly a constant over δ: panels that triple |δ| keep the pole at δ = 0 away.
+# The ends of panels in |ε|, in |δ| and in |b|, b = x(1 + δ). For large |δ|, and everywhere beyond a
+# kink, g is nearly a constant divided by δ. Panels that triple |δ| stay away from the pole at 0.
 _LAST_Z = 8.5  # P(|ε| > 8.5) = 2e-17
 _Z = (1.25, 2.75, 4.5, 6.5, _LAST_Z)
 _DELTA = (3.0, 9.0, 27.0)
@@ -51,10 +51,10 @@ def delta_rule(
 ) -> Iterator[tuple[float | Tensor, float | Tensor]]:
     r"""Iterates over (δ, weight) such that E[h(x, δ)] = Σ weight · h(x, δ).
 
-    A λ given as a number up to ``SMALL_LAMBDA`` needs 16 nodes where f has no kink but at zero.
-    Otherwise, and for a tensor, whose values are not looked at, ε is integrated in panels of 8
-    nodes that end where x(1 + δ) meets zero, a kink or a change of scale. There are 25, some
-    empty, and up to twice as many with kinks.
+    A λ given as a number up to ``SMALL_LAMBDA`` takes 16 nodes if f has no kink except at zero.
+    Otherwise, and for every tensor, because its values are not read, ε is integrated in panels of 8
+    nodes that end where x(1 + δ) is zero, a kink or a change of scale. There are 25 panels, some of
+    them empty, and up to twice as many with kinks.
     """
     phi = max(phi, TINY_DELTA[x.dtype])
     has_kinks = any(kinks)

@@ -12,19 +12,19 @@ from qneurons.schedules import Schedule, check_epoch, parse_schedule
 class LambdaScheduler:
     r"""Sets :math:`\lambda` on every q-activation of a model, epoch by epoch.
 
-    Used as the schedulers of :mod:`torch.optim.lr_scheduler` are. Constructing it sets the value
-    of epoch 1, so that it is in force before training starts; call :meth:`step` after each epoch.
-    The q-activations are looked up at every step, through wrappers such as
-    ``DistributedDataParallel`` and ``torch.compile``, and those added later are found. A compiled
-    model is not compiled again. Under data parallelism give every rank the same schedule.
+    It is used like the schedulers of :mod:`torch.optim.lr_scheduler`. Constructing it sets the
+    value of epoch 1; call :meth:`step` after each epoch. The q-activations are looked up at every
+    step, so those added later are found, also inside ``DistributedDataParallel`` and
+    ``torch.compile``. A compiled model is not compiled again. Under data parallelism give every
+    rank the same schedule.
 
     Args:
-        model (nn.Module): a model that holds at least one :class:`~qneurons.QActivation`.
+        model (nn.Module): a model with at least one :class:`~qneurons.QActivation`.
         schedule (Schedule, str or callable): a schedule, its notation (``"a1"``), or any function
             from the epoch 1, 2, ... to :math:`\lambda`.
 
     Attributes:
-        epoch (int): the epoch whose value is in force.
+        epoch (int): the current epoch.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 4), QActivation("elu"))
@@ -53,11 +53,11 @@ class LambdaScheduler:
         self._enter(self.epoch + 1)
 
     def get_last_lam(self) -> float:
-        """The λ in force."""
+        """The λ of the current epoch."""
         return self._last_lam
 
     def state_dict(self) -> dict[str, Any]:
-        """The epoch, and the notation of the schedule (``None`` for a bare function)."""
+        """The epoch, and the notation of the schedule (``None`` for a plain function)."""
         notation = str(self.schedule) if isinstance(self.schedule, Schedule) else None
         return {"epoch": self.epoch, "schedule": notation}
 
@@ -66,7 +66,7 @@ class LambdaScheduler:
 
         Args:
             state_dict (dict): what :meth:`state_dict` returned, from a scheduler with the same
-                schedule. Bare functions are not compared.
+                schedule. Plain functions are not compared.
         """
         own = self.state_dict()
         if state_dict.keys() != own.keys():
@@ -77,7 +77,7 @@ class LambdaScheduler:
         saved, current = state_dict["schedule"], own["schedule"]
         if saved is not None and current is not None and saved != current:
             raise ValueError(
-                f"the state is of the schedule {saved!r}, but this scheduler follows {current!r}; "
+                f"the state is from the schedule {saved!r}, but this scheduler has {current!r}; "
                 f"construct it with {saved!r} to resume"
             )
         self._enter(state_dict["epoch"])

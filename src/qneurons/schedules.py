@@ -8,7 +8,8 @@ from numbers import Integral
 
 __all__ = ["Annealed", "Constant", "Schedule", "parse_schedule"]
 
-_NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+# Every text matches in one way only: an ambiguous pattern takes cubic time to refuse a long text.
+_NUMBER = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _NOTATION = re.compile(rf"c(?P<lam>{_NUMBER})|a(?P<lam0>{_NUMBER})(?:@(?P<gamma>{_NUMBER}))?")
 
 
@@ -27,8 +28,7 @@ class Constant(Schedule):
     r"""The same :math:`\lambda` at every epoch, written ``c0.02``.
 
     Args:
-        lam (float): :math:`\lambda`, finite and at least 0. At 0 only the noise of
-            :math:`\phi` is left.
+        lam (float): :math:`\lambda`, finite and at least 0.
 
     Example:
         >>> Constant(0.02)(epoch=100)
@@ -110,7 +110,7 @@ def _check_nonnegative(name: str, value: float) -> float:
     value = float(value)
     if not 0 <= value < math.inf:
         raise ValueError(f"{name} must be finite and at least 0, got {value}")
-    return abs(value)  # so that -0.0 is written as 0
+    return abs(value)  # -0.0 is written as 0
 
 
 def check_epoch(epoch: int) -> None:
