@@ -3,7 +3,7 @@
 A name is imported when it is first used, so that ``import qneurons`` does not import torch.
 """
 
-import importlib
+import importlib.util
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
@@ -61,29 +61,24 @@ if TYPE_CHECKING:
     from qneurons.scheduler import LambdaScheduler
     from qneurons.schedules import Annealed, Constant, Schedule, parse_schedule
 else:
-    _NAMES = {
-        "activations": "Activation register resolve",
-        "conversion": "convert",
-        "functional": (
-            "q_activation q_celu q_difference q_elu q_gelu q_gelu_tanh q_hardswish q_hardtanh "
-            "q_identity q_leaky_relu q_limit q_mean q_mish q_relu q_relu6 q_selu q_sigmoid q_silu "
-            "q_sin q_softplus q_softsign q_tanh"
-        ),
-        "modules": (
-            "QActivation QCELU QELU QGELU QGELUTanh QHardswish QHardtanh QIdentity QLeakyReLU "
-            "QMish QReLU QReLU6 QSELU QSiLU QSigmoid QSin QSoftplus QSoftsign QTanh"
-        ),
-        "noise": "QLaw",
-        "scheduler": "LambdaScheduler",
-        "schedules": "Annealed Constant Schedule parse_schedule",
-    }
-    _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
+    # Where a name of __all__ that is no submodule is looked for; the first needs no torch.
+    _HOMES = (
+        "schedules",
+        "activations",
+        "noise",
+        "functional",
+        "modules",
+        "conversion",
+        "scheduler",
+    )
 
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        module = importlib.import_module(f"{__name__}.{_MODULE_OF.get(name, name)}")
-        value = getattr(module, name) if name in _MODULE_OF else module
+        if name.islower() and importlib.util.find_spec(f"{__name__}.{name}"):
+            return importlib.import_module(f"{__name__}.{name}")
+        homes = (importlib.import_module(f"{__name__}.{home}") for home in _HOMES)
+        value = next(getattr(home, name) for home in homes if hasattr(home, name))
         globals()[name] = value  # __getattr__ is not called for this name again
         return value
 
