@@ -22,6 +22,7 @@ from pages import write_between
 
 from qneurons import bench
 from qneurons.activations import resolve
+from qneurons.measuring import measure as measure_calls
 from qneurons.provenance import ORIGIN, provenance
 from qneurons.study.data.datasets import DATASETS, Dataset
 from qneurons.study.networks import NETWORKS, build
@@ -87,8 +88,10 @@ def measure(run, num_runs, device, precision, seconds):
         }
         if device.type == "cpu":
             calls[ALONE] = packed_step(run, 1, data, device, precision)
-        bench.warm_up(calls)
-        timings = bench.measure(calls, device, seconds=seconds)
+        timings = measure_calls(calls, device, seconds=seconds)
+    for variant, time in timings.items():
+        if "error" in time:
+            raise SystemExit(f"{run.network}, {variant}: {time['error']}")
     for variant, time in timings.items():
         num = num_runs if variant == PACKED else 1
         yield {

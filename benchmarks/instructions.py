@@ -22,6 +22,7 @@ import torch
 import qneurons as qn
 from qneurons import bench
 from qneurons.activations import resolve, rows
+from qneurons.measuring import Call, Row
 from qneurons.provenance import provenance
 
 STORE = Path(__file__).parent / "results" / "instructions-cpu.csv"
@@ -36,12 +37,12 @@ class Counter:
         self.folder, self.dumps = folder, 0
         self._tell("--instr=on")
 
-    def count(self, call: bench.Call) -> float:
+    def count(self, call: Call) -> float:
         """The instructions of a call; the least of three counts, for torch does things once."""
         few, many = (min(self._count(call, number) for _ in range(3)) for number in (FEW, MANY))
         return (many - few) / (MANY - FEW)
 
-    def _count(self, call: bench.Call, number: int) -> int:
+    def _count(self, call: Call, number: int) -> int:
         self._tell("--zero")
         for _ in range(number):
             call()
@@ -56,7 +57,7 @@ class Counter:
         subprocess.run(command, check=True, capture_output=True)
 
 
-def measure(activation: str, counter: Counter) -> list[bench.Row]:
+def measure(activation: str, counter: Counter) -> list[Row]:
     variants = {
         "plain": bench.plain(resolve(activation)),
         "qneurons": qn.QActivation(activation),
