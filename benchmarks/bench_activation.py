@@ -50,16 +50,16 @@ def main():
     options = parser.parse_args()
 
     device = torch.device(options.device)
-    store = bench.Store(RESULTS, device)
+    path = bench.results_file(RESULTS, device)
     origin = provenance(device, shlex.join(["python", *sys.argv]))
     rows = []
     for size in options.sizes:
-        case = bench.Case(options.activation, options.dtype, 2**size, compiled=True)
+        case = bench.ActivationCase(options.activation, options.dtype, 2**size, compiled=True)
         print(case, flush=True)
         new = bench.run(case, device, seconds=options.seconds)
-        store.append(new, origin)
+        bench.append_rows(path, bench.COLUMNS, (row | origin for row in new))
         rows += new
-    failed = [f"{row.get('variant', 'all')}: {row['error']}" for row in rows if row.get("error")]
+    failed = [f"{row.get('variant', 'all')}: {row['error']}" for row in rows if "error" in row]
     if failed:
         raise SystemExit("\n".join(failed))
 
@@ -69,7 +69,7 @@ def main():
         f"{origin['commit']}, {origin['date'][:10]}). Bytes kept for backward are an element's, "
         f"beyond x.\n\n{table(rows)}\n"
     )
-    store.path.with_suffix(".md").write_text(text)
+    path.with_suffix(".md").write_text(text)
     print("\n" + text)
     if options.readme:
         write_between(ROOT / "README.md", "benchmark", text)

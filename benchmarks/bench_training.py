@@ -3,10 +3,10 @@
     python benchmarks/bench_training.py [--networks mnist-mlp] [--precisions tf32 bf16] [--pack 50]
     python benchmarks/bench_training.py --docs    # puts the last rows into docs/study.md
 
-A step's time is divided by the runs of its pack; evaluation is apart. The naive loop is the paper's
-snippet in an ordinary module, eager, one run at a time; on the CPU the pack is also compared with
-the same runs one after the other. Images are random: only time is measured. Rows are appended to
-results/training-cuda.csv (or -cpu), with versions and device beside them.
+The time of a step is divided by the number of runs in its pack; evaluation is left out. The naive
+loop is the paper's snippet in an ordinary module, eager, one run at a time. On the CPU the pack is
+also compared with the same runs one at a time. Images are random, because only time is measured.
+Rows are appended to results/training-cuda.csv (or -cpu), with versions and device.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from pages import write_between
 
 from qneurons import bench
 from qneurons.activations import resolve
+from qneurons.measuring import measure as measure_calls
 from qneurons.provenance import ORIGIN, provenance
 from qneurons.study.data.datasets import DATASETS, Dataset
 from qneurons.study.networks import NETWORKS, build
@@ -87,8 +88,10 @@ def measure(run, num_runs, device, precision, seconds):
         }
         if device.type == "cpu":
             calls[ALONE] = packed_step(run, 1, data, device, precision)
-        bench.warm_up(calls)
-        timings = bench.measure(calls, device, seconds=seconds)
+        timings = measure_calls(calls, device, seconds=seconds)
+    for variant, time in timings.items():
+        if "error" in time:
+            raise SystemExit(f"{run.network}, {variant}: {time['error']}")
     for variant, time in timings.items():
         num = num_runs if variant == PACKED else 1
         yield {

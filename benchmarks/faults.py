@@ -1,12 +1,12 @@
-"""A fault campaign: what a study loses when everything goes wrong, which must be nothing.
+"""A fault campaign: a study must lose nothing that was saved, whatever goes wrong.
 
     python benchmarks/faults.py --kills 200 --docs    # and puts the tables into docs/reliability.md
     python benchmarks/faults.py --seconds 60          # a short one
 
-Processes of `qneurons study run` that train real packs are killed at random moments, alone
-and two on one store; disks are full, folders read-only, files of a store cut short, changed and
-zeroed. Afterwards the study must end bit for bit as one that nobody disturbed. Exits with 1 if
-anything was found that must not be. Disks of its own need the right to mount them.
+Processes of `qneurons study run` that train real packs are killed at random moments, alone and two
+on one store. Disks are full, folders are read-only, files of a store are truncated, changed and
+zeroed. Afterwards the study must give the same results, bit for bit, as one that was not
+interrupted. Exits with 1 otherwise. The tests of full disks need the right to mount a disk.
 """
 
 import argparse

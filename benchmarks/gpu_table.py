@@ -1,8 +1,8 @@
-"""The README's table of the GPU, from the last run of `qneurons bench` and of its --step.
+"""The README's table for the GPU, from the last rows of `qneurons bench`, with and without --step.
 
     python benchmarks/gpu_table.py
 
-reads results/activation-cuda.csv, and writes activation-cuda.md beside it and the README.
+It reads results/activation-cuda.csv, and writes activation-cuda.md beside it and into the README.
 """
 
 import csv

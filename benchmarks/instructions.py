@@ -1,10 +1,11 @@
-"""Instructions of a q-activation and of the plain one, counted by valgrind: no clock, no noise.
+"""Instructions of a q-activation and of the plain one, counted by valgrind.
 
     python benchmarks/instructions.py [--activations elu gelu ...]
 
-Forward + backward in float32 and one thread. Of two sizes, the slope is what an element takes and
-the rest what a call takes. valgrind knows AVX2 but not AVX-512, of torch's kernels as of ours. Rows
-are appended to results/instructions-cpu.csv.
+Counts do not depend on other programs, as times do. Measured are forward + backward in float32 with
+one thread, for two sizes: the slope is the cost of an element, the rest that of a call. valgrind
+knows AVX2 but not AVX-512, so both torch's kernels and ours run in AVX2. Rows are appended to
+results/instructions-cpu.csv.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import torch
 import qneurons as qn
 from qneurons import bench
 from qneurons.activations import resolve, rows
+from qneurons.measuring import Call, Row
 from qneurons.provenance import provenance
 
 STORE = Path(__file__).parent / "results" / "instructions-cpu.csv"
@@ -36,12 +38,12 @@ class Counter:
         self.folder, self.dumps = folder, 0
         self._tell("--instr=on")
 
-    def count(self, call: bench.Call) -> float:
-        """The instructions of a call; the least of three counts, for torch does things once."""
+    def count(self, call: Call) -> float:
+        """The instructions of a call: the least of three counts, because torch does things once."""
         few, many = (min(self._count(call, number) for _ in range(3)) for number in (FEW, MANY))
         return (many - few) / (MANY - FEW)
 
-    def _count(self, call: bench.Call, number: int) -> int:
+    def _count(self, call: Call, number: int) -> int:
         self._tell("--zero")
         for _ in range(number):
             call()
@@ -56,7 +58,7 @@ class Counter:
         subprocess.run(command, check=True, capture_output=True)
 
 
-def measure(activation: str, counter: Counter) -> list[bench.Row]:
+def measure(activation: str, counter: Counter) -> list[Row]:
     variants = {
         "plain": bench.plain(resolve(activation)),
         "qneurons": qn.QActivation(activation),

@@ -2,10 +2,10 @@
 
     python benchmarks/naive_loop.py paper-mnist-mlp --only 'activation=elu,dropout=true' --seeds 0-2
 
-Nothing is shared with packed training but the list of layers: initialisation, order of the data,
-batches, optimizer, dropout and noise are torch's own and the library's modules. So what it finds is
-an independent check of a store's results. Runs go to as many processes as ``--jobs`` says, one
-thread each; rows are appended to ``--out``, a run at a time, and what is there is not done again.
+Only the list of layers is shared with packed training. Initialisation, order of the data, batches,
+optimizer, dropout and noise are torch's own, or the library's modules. So this is an independent
+check of a store's results. ``--jobs`` processes train, with one thread each. Rows are appended to
+``--out`` run by run. Existing runs are skipped.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     python benchmarks/noise_law.py [--device cpu]
 
-A word makes two numbers; this counts every one of them and compares with N(0, 1): the largest
-distance of the cdfs, the total variation in bins of 0.001, moments and tails. The table goes to
+A word makes two numbers. All of them are counted and compared with N(0, 1): the largest distance of
+the cdfs, the total variation in bins of 0.001, moments and tails. The table goes to
 results/noise-law.md and, between its markers, into docs/noise.md. It takes some minutes on a CPU.
 """
 

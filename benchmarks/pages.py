@@ -1,8 +1,8 @@
-"""Puts what was measured into a page, between two marks."""
+"""Writes measured tables into a page, between two markers."""
 
 
 def write_between(page, mark, text):
-    """Replaces what stands between <!-- mark --> and <!-- /mark -->."""
+    """Replaces the text between <!-- mark --> and <!-- /mark -->."""
     begin, end = f"<!-- {mark} -->\n", f"<!-- /{mark} -->"
     before, found, rest = page.read_text().partition(begin)
     _, found_end, after = rest.partition(end)

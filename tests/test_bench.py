@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import qneurons as qn
-from qneurons import bench
+from qneurons import bench, measuring
 from qneurons.provenance import ORIGIN, provenance
 from qneurons.study.networks import build
 
@@ -22,7 +22,7 @@ def by_key(rows):
 
 @pytest.fixture(scope="module")
 def measured():
-    return bench.run(bench.Case("elu", "float32", 1000), CPU, **TINY)
+    return bench.run(bench.ActivationCase("elu", "float32", 1000), CPU, **TINY)
 
 
 def test_every_variant_has_both_passes_and_there_is_a_copy(measured):
@@ -38,23 +38,10 @@ def test_ratios_are_of_medians(measured):
     copy = rows["copy", bench.FORWARD]["median_us"]
     for (variant, which), row in rows.items():
         assert row["p20_us"] <= row["median_us"] <= row["p80_us"]
-        assert row["samples"] >= bench.MIN_SAMPLES
+        assert row["samples"] >= measuring.MIN_SAMPLES
         assert row["to_copy"] == row["median_us"] / copy
         if variant != "copy":
             assert row["to_plain"] == row["median_us"] / rows["plain", which]["median_us"]
-
-
-def test_bytes_kept_are_those_beyond_x():
-    x = torch.randn(100, requires_grad=True)
-    assert bench.bytes_kept(F.elu, x) == 0
-    assert bench.bytes_kept(torch.sigmoid, x) == 400  # its result
-    assert bench.bytes_kept(bench.paper_snippet(F.elu), x) == 1200
-    assert bench.bytes_kept(lambda x: (x * 2).view(10, 10).exp(), x) == 400
-
-
-def test_summary_is_the_median_and_its_percentiles():
-    found = bench.summary([k * 1e-6 for k in range(11)])
-    assert found == pytest.approx({"median_us": 5, "p20_us": 2, "p80_us": 8, "samples": 11})
 
 
 @pytest.mark.parametrize("row", qn.activations.rows(), ids=lambda row: row.name)
@@ -71,7 +58,7 @@ def test_the_snippet_tends_to_the_limit():
 
 def test_compiled_variants_are_those_that_are_asked_for(monkeypatch):
     monkeypatch.setattr(torch, "compile", lambda function, dynamic: function)
-    names = bench.variants(bench.Case("elu", "float32", 8, compiled=True), CPU)
+    names = bench.ActivationCase("elu", "float32", 8, compiled=True).variants(CPU)
     assert {"snippet, compiled", "qneurons, compiled"} <= set(names)
 
 
@@ -80,7 +67,7 @@ def test_a_variant_that_fails_has_a_row_and_the_others_are_measured(monkeypatch)
         return lambda x: f(x).no_such_thing
 
     monkeypatch.setattr(bench, "paper_snippet", fail)
-    rows = by_key(bench.run(bench.Case("tanh", "float64", 10), CPU, **TINY))
+    rows = by_key(bench.run(bench.ActivationCase("tanh", "float64", 10), CPU, **TINY))
     for which in PASSES:
         assert "no_such_thing" in rows["snippet", which]["error"]
         assert "median_us" not in rows["snippet", which]
@@ -88,7 +75,7 @@ def test_a_variant_that_fails_has_a_row_and_the_others_are_measured(monkeypatch)
 
 
 def test_a_job_that_fails_has_a_row():
-    (row,) = bench.run(bench.Step("no such row", "float32"), CPU, **TINY)
+    (row,) = bench.run(bench.StepCase("no such row", "float32"), CPU, **TINY)
     assert "no such row" in row["error"]
     assert row["activation"] == "no such row"
 
@@ -96,7 +83,7 @@ def test_a_job_that_fails_has_a_row():
 def test_dtype_is_that_of_the_case(monkeypatch):
     seen = set()
     monkeypatch.setattr(bench, "plain", lambda row: lambda x: (seen.add(x.dtype), x * 2)[1])
-    bench.run(bench.Case("elu", "bfloat16", 10), CPU, **TINY)
+    bench.run(bench.ActivationCase("elu", "bfloat16", 10), CPU, **TINY)
     assert seen == {torch.bfloat16}
 
 
@@ -116,7 +103,7 @@ def test_a_step_learns():
 
 def test_the_step_of_both_is_measured_and_precision_is_put_back():
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    rows = bench.run(bench.Step("elu", "tf32", batch=2), CPU, **TINY)
+    rows = bench.run(bench.StepCase("elu", "tf32", batch=2), CPU, **TINY)
     assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
     assert [row["variant"] for row in rows] == ["plain", "qneurons"]
     plain, ours = rows
@@ -130,7 +117,8 @@ def test_the_step_of_both_is_measured_and_precision_is_put_back():
 def test_rows_are_appended_with_all_columns(tmp_path, measured):
     origin = provenance(CPU, "a command")
     for _ in range(2):
-        bench.Store(tmp_path / "new", CPU).append(measured, origin)
+        path = bench.results_file(tmp_path / "new", CPU)
+        bench.append_rows(path, bench.COLUMNS, (row | origin for row in measured))
     with (tmp_path / "new" / "activation-cpu.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * len(measured)
@@ -145,6 +133,6 @@ def test_rows_are_appended_with_all_columns(tmp_path, measured):
 def test_a_file_with_other_columns_is_refused(tmp_path):
     path = tmp_path / "activation-cpu.csv"
     path.write_text("activation,median_ns\nelu,1\n")
-    with pytest.raises(ValueError, match=r"activation-cpu\.csv has other columns.*move it away"):
-        bench.Store(tmp_path, CPU)
+    with pytest.raises(ValueError, match=r"activation-cpu\.csv.*columns.*--out"):
+        bench.results_file(tmp_path, CPU)
     assert path.read_text() == "activation,median_ns\nelu,1\n"

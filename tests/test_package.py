@@ -45,6 +45,7 @@ ROOMS = [
     "study.store",
     "study.packs",
     "study.execution",
+    "measuring",
     "bench",
     "report.__init__",
     "report.inference",

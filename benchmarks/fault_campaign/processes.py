@@ -14,11 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import sklearn.datasets  # noqa: F401  imported once here, not in every process
+# What a command imports when it runs is imported once here, not in every process.
+import sklearn.datasets  # noqa: F401
 import torch
 import torch._dynamo
 
-import qneurons.cli
+import qneurons.cli.training
+import qneurons.study.spec
 from qneurons.study.execution import session, work
 from qneurons.study.store.store import Store
 
@@ -159,7 +161,7 @@ def finish(command: Command, store: Path, *, first: Callable[[], object] = lambd
 
 
 def undisturbed(command: Command, store: Path) -> None:
-    """Runs the command in a process that is nobody's fork and saves as often as users' do."""
+    """Runs the command in a process of its own, which saves as often as a user's does."""
     code = "from qneurons.cli import main; main()"
     subprocess.run(
         [sys.executable, "-c", code, *command.arguments(store)],
@@ -170,7 +172,7 @@ def undisturbed(command: Command, store: Path) -> None:
 
 
 def kill_the_living() -> None:
-    """The campaign leaves no process behind when it breaks off."""
+    """Leaves no process behind when the campaign is interrupted."""
     for pid in tuple(LIVING):
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -199,7 +201,7 @@ def _become(arguments: list[str], output: int, pipe: int, first: Callable[[], ob
 
 
 def _save_often_and_tell(pipe: int) -> None:
-    """Saves every epoch, which else is done twice a minute, and tells it when that has returned."""
+    """Saves every epoch, instead of twice a minute, and reports when a save has returned."""
     torch.set_num_threads(1)
     work.SAVING_SHARE = math.inf
     defaults = session.run_study.__kwdefaults__

@@ -43,9 +43,9 @@ def device_name(device: torch.device) -> str:
 
 
 def commit() -> str:
-    """The commit of the source that runs, with -dirty if it was changed since.
+    """The commit of the running source, with -dirty if it was changed since.
 
-    Where git cannot tell, on a copy of the source, the variable QNEURONS_COMMIT does.
+    Without git the environment variable QNEURONS_COMMIT names it.
     """
 
     def git(*arguments: str) -> str:
@@ -54,7 +54,7 @@ def commit() -> str:
         return run.stdout.strip()
 
     try:
-        # An installed copy may lie inside somebody else's repository.
+        # An installed copy may lie inside of another repository.
         ours = git("ls-files", Path(__file__).name)
         found = ours and git("describe", "--always", "--dirty", "--exclude=*")
     except OSError:  # no git
@@ -63,7 +63,7 @@ def commit() -> str:
 
 
 def provenance(device: torch.device, command: str) -> dict[str, Any]:
-    """What stands beside every published number; the columns are ``ORIGIN``."""
+    """What is recorded beside every published number: the columns ``ORIGIN``."""
     return {
         "device": device_name(device),
         "threads": torch.get_num_threads(),

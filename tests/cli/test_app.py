@@ -23,7 +23,28 @@ from qneurons.cli import main
 """
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert result.returncode == 1
-    assert result.stderr.strip() == (
-        f"the qneurons command needs {missing}, which is not installed: "
-        "pip install 'qneurons[study]'"
-    )
+    (line,) = result.stderr.splitlines()
+    assert missing in line
+    assert "pip install 'qneurons[study]'" in line
+
+
+def test_help_and_wrong_usage_import_no_large_package():
+    """They answer at once: torch alone takes more than a second."""
+    script = """
+import sys
+from typer.testing import CliRunner
+from qneurons import cli
+
+commands = ["quickstart", "report", "figures", "bench", "info", "study"]
+actions = ["list", "show", "run", "status", "merge", "export"]
+helps = [[], *([name] for name in commands), *(["study", name] for name in actions)]
+for arguments in [[*parts, "--help"] for parts in helps]:
+    assert CliRunner().invoke(cli.app, arguments).exit_code == 0, arguments
+for arguments in (["no-such"], ["study", "run"], ["study", "run", "paper", "--pack", "0"],
+                  ["bench", "--device", "tpu"], ["bench", "--elements", "many"], ["info", "--no"]):
+    assert CliRunner().invoke(cli.app, arguments).exit_code == 2, arguments
+large = {"torch", "numpy", "polars", "scipy", "sklearn", "matplotlib", "ray", "triton", "jinja2"}
+print(*sorted(large & set(sys.modules)))
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (run.returncode, run.stdout.split()) == (0, []), run.stderr

@@ -38,11 +38,11 @@ def run(invoke, store, train_with, fake_pack):
     ("old", "new", "words"),
     [
         ("learning_rate", "learning_rat", ["small.toml", "learning_rat", "learning_rate"]),
-        ('"digits"', '"digit"', ["small.toml", "dataset", "did you mean 'digits'?"]),
-        ('"mnist-mlp"', '"mnist-mpl"', ["small.toml", "network", "did you mean 'mnist-mlp'?"]),
+        ('"digits"', '"digit"', ["small.toml", "dataset", "'digit'", "'digits'"]),
+        ('"mnist-mlp"', '"mnist-mpl"', ["small.toml", "network", "'mnist-mpl'", "'mnist-mlp'"]),
         ('"c0.1"', '"c-1"', ["small.toml", "setting", "'c-1'", "c0.02"]),
-        ('"elu"', '"elv"', ["small.toml", "activation", "did you mean 'elu'?"]),
-        ("epochs = 4", "epochs = 0", ["small.toml", "epochs", "from 1", "got 0"]),
+        ('"elu"', '"elv"', ["small.toml", "activation", "'elv'", "'elu'"]),
+        ("epochs = 4", "epochs = 0", ["small.toml", "epochs", "0"]),
         ("batch_size = 64", 'batch_size = "64"', ["small.toml", "batch_size", "'64'"]),
         ("learning_rate = 0.05", "learning_rate = nan", ["learning_rate", "nan"]),
         ("seeds = 3", "seeds = ", ["small.toml", "line 3"]),
@@ -57,11 +57,11 @@ def test_a_study_with_a_mistake(run, store, write_spec, old, new, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--only", "netwrok=mnist-mlp"], ["netwrok", "did you mean 'network'?"]),
+        (["--only", "netwrok=mnist-mlp"], ["netwrok", "'network'"]),
         (["--only", "activation=relu"], ["relu", "elu, tanh"]),
         (["--only", "activation"], ["key=value"]),
         (["--seeds", "9-0"], ["9-0", "0,3,5-7"]),
-        (["--epochs", "0"], ["epochs", "from 1", "got 0"]),
+        (["--epochs", "0"], ["epochs", "0"]),
         (["--precision", "fp16"], ["fp16", "bf16"]),
         (["--precision", "tf32"], ["--precision fp32"]),
         (["--device", "tpu"], ["'tpu'", "cpu"]),
@@ -79,7 +79,7 @@ def test_wrong_usage_exits_with_2(run, write_spec, option):
 
 
 def test_an_unknown_study(run):
-    refused(run("quikstart"), "did you mean 'quickstart'?")
+    refused(run("quikstart"), "quikstart", "'quickstart'")
     refused(run("missing.toml"), "missing.toml")
 
 
@@ -215,7 +215,7 @@ def test_a_fault_of_the_program_is_one_line_too_unless_debugged(
 
     train_with(fake_pack(on_step=on_step))
     spec = write_spec(("dropout = false", "dropout = true"))
-    refused(run(spec), "unexpected ZeroDivisionError: none of this was foreseen", "--debug")
+    refused(run(spec), "ZeroDivisionError", "none of this was foreseen", "--debug")
     result = run(spec, "--debug")
     assert result.exit_code == 1
     assert isinstance(result.exception, ZeroDivisionError)

@@ -1,6 +1,7 @@
 """``qneurons bench``: what it accepts, prints and answers."""
 
 import csv
+import re
 
 import pytest
 import torch
@@ -74,18 +75,19 @@ def test_without_arguments_the_whole_table_is_measured(tmp_path, jobs):
 def test_all_means_every_dtype(tmp_path, jobs):
     invoke("bench", "elu", "relu", "--all", "--compiled", "--device", "cpu", "--out", tmp_path)
     assert {job.dtype for job, _ in jobs if job.activation == "relu"} == set(bench.DTYPES)
+    assert all(name in invoke("bench", "--help").output for name in bench.DTYPES)
     assert all(job.compiled for job, _ in jobs)
 
 
 def test_step_measures_training_steps(tmp_path, jobs):
     invoke("bench", "--step", "--device", "cpu", "--seconds", 0.5, "--out", tmp_path)
-    assert jobs == [(bench.Step("elu", "float32"), 0.5)]
+    assert jobs == [(bench.StepCase("elu", "float32"), 0.5)]
     assert rows(tmp_path)[0]["pass"] == "training step, MNIST-CNN, batch 64"
 
 
 def test_step_prints_its_rows(tmp_path, monkeypatch):
-    step = bench.Step
-    monkeypatch.setattr(bench, "Step", lambda name, kind: step(name, kind, batch=2))
+    step = bench.StepCase
+    monkeypatch.setattr(bench, "StepCase", lambda name, kind: step(name, kind, batch=2))
     result = invoke("bench", "tanh", "--step", "--device", "cpu", "--seconds", 0, "--out", tmp_path)
     assert result.exit_code == 0, result.output
     assert "training step, MNIST-CNN, batch 2" in result.output
@@ -96,15 +98,15 @@ def test_step_prints_its_rows(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["elv"], "did you mean 'elu'?"),
-        (["--dtype", "float8"], "must be one of float32, bfloat16, float16, float64, got 'float8'"),
-        (["--step", "--dtype", "bfloat16"], "must be one of float32, got 'bfloat16'"),
-        (["--device", "tpu"], "must be cuda or cpu, got 'tpu'"),
-        (["--elements", "many"], "got 'many'"),
-        (["--elements", "0"], "got '0'"),
-        (["--sizes", "3,x"], "got '2**x'"),
-        (["--sizes", "3", "--elements", "8"], "not both"),
-        (["--all", "--dtype", "float32"], "leave out --dtype"),
+        (["elv"], "'elv'.*'elu'"),
+        (["--dtype", "float8"], r"--dtype.*float32, bfloat16, float16, float64.*'float8'"),
+        (["--step", "--dtype", "bfloat16"], "--dtype.*float32.*'bfloat16'"),
+        (["--device", "tpu"], "--device.*cuda or cpu.*'tpu'"),
+        (["--elements", "many"], r"elements.*2\*\*12.*'many'"),
+        (["--elements", "0"], "elements.*'0'"),
+        (["--sizes", "3,x"], r"'2\*\*x'"),
+        (["--sizes", "3", "--elements", "8"], "--elements or --sizes"),
+        (["--all", "--dtype", "float32"], "--all.*--dtype"),
         (["--seconds", "-1"], "--seconds"),
     ],
 )
@@ -112,7 +114,7 @@ def test_what_cannot_be_measured_is_answered_before_measuring(tmp_path, jobs, ar
     device = [] if "--device" in arguments else ["--device", "cpu"]
     result = invoke("bench", *arguments, *device, "--out", tmp_path / "new")
     assert result.exit_code == 2
-    assert message in " ".join(result.output.split())
+    assert re.search(message, " ".join(result.output.split()))
     assert not jobs
     assert not (tmp_path / "new").exists()
 
@@ -121,7 +123,7 @@ def test_a_file_where_the_folder_should_be(tmp_path, jobs):
     (tmp_path / "afile").touch()
     result = invoke("bench", "elu", "--device", "cpu", "--out", tmp_path / "afile")
     assert result.exit_code == 2
-    assert "check the path" in " ".join(result.output.split())
+    assert "afile" in " ".join(result.output.split())
     assert not jobs
 
 
@@ -136,5 +138,5 @@ def test_a_file_with_other_columns_is_refused_before_measuring(tmp_path, jobs):
     (tmp_path / "activation-cpu.csv").write_text("old\n")
     result = run(tmp_path, "elu")
     assert result.exit_code == 2
-    assert "has other columns" in result.output
+    assert "activation-cpu.csv" in "".join(result.output.split())
     assert not jobs

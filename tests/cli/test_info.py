@@ -27,4 +27,5 @@ def test_an_output_that_is_full_is_one_line():
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert done.stderr.startswith("error: no space is left")
+    assert done.stderr.startswith("error: ")
+    assert "No space left" in done.stderr

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from qneurons import cli
 from qneurons.cli.study import _values
 from qneurons.study import files
+from qneurons.study.packs.pack import PRECISIONS
 from qneurons.study.store.store import Store
 
 
@@ -21,6 +22,11 @@ def test_the_studies_are_listed(invoke):
     assert result.exit_code == 0
     for text in ("quickstart", "paper-mnist-mlp", "paper-mnist-cnn", "paper-cifar-cnn", "1680"):
         assert text in result.stdout
+
+
+def test_the_help_names_every_precision(invoke):
+    result = invoke("study", "run", "--help")
+    assert all(name in result.stdout for name in PRECISIONS)
 
 
 def test_a_grid_is_shown(invoke, write_spec):
@@ -160,22 +166,23 @@ def test_a_full_disk_keeps_the_rows_that_were_there(invoke, store, monkeypatch, 
     result = invoke("study", "export", store, name)
     assert result.exit_code == 1
     (line,) = result.stderr.splitlines()
-    assert f"cannot write {name}: No space left on device; free some space" in line
+    assert all(text in line for text in (name, "No space left", "free some space"))
     assert Path(name).read_text() == "before"
     assert [path.name for path in Path().glob("rows*")] == [name]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "words"),
     [
-        (("rows.xlsx",), "neither .parquet nor .csv; give --format"),
-        (("rows.csv", "--format", "cvs"), "unknown format 'cvs'; did you mean 'csv'?"),
-        (("no/such/rows.csv",), "no/such is no folder; make it first"),
+        (("rows.xlsx",), ["rows.xlsx", ".parquet", ".csv", "--format"]),
+        (("rows.csv", "--format", "cvs"), ["'cvs'", "'csv'"]),
+        (("no/such/rows.csv",), ["no/such", "folder"]),
+        (("store", "--format", "csv"), ["store", "rows.csv"]),
     ],
 )
-def test_what_cannot_be_exported(invoke, store, arguments, message):
+def test_what_cannot_be_exported(invoke, store, arguments, words):
     pytest.importorskip("polars")
     result = invoke("study", "export", store, *arguments)
     assert result.exit_code == 1
     (line,) = result.stderr.splitlines()
-    assert message in line
+    assert all(word in line for word in words)

@@ -1,4 +1,8 @@
-"""The command line: parses, calls and prints."""
+"""The command line: parses, calls and prints.
+
+The modules here import torch and the other large packages inside of their commands, so that
+``--help`` and errors of usage answer at once.
+"""
 
 try:
     import rich  # noqa: F401
@@ -9,12 +13,7 @@ except ModuleNotFoundError as missing:
         "installed: pip install 'qneurons[study]'"
     ) from None
 
-from qneurons.study.errors import StudyError
-
-try:
-    from qneurons.cli import bench, info, quickstart, report, study
-except StudyError as error:  # a system without file locks
-    raise SystemExit(f"error: {error}") from None
+from qneurons.cli import bench, info, quickstart, report, study
 
 app = typer.Typer(
     help="q-activations: stochastic activations built on Jackson's q-derivative.",

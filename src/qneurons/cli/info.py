@@ -1,15 +1,16 @@
-"""``qneurons info``: what is installed here, and what serves which device."""
+"""``qneurons info``: what is installed here, and which backend serves which device."""
 
-import torch
-
-from qneurons import kernels
 from qneurons.cli.terminal import Debug, console, one_line_errors
-from qneurons.provenance import device_name, versions
 
 
 def info(debug: Debug = False) -> None:
     """Print versions, devices, and which backend serves which device."""
     with one_line_errors(debug):
+        import torch
+
+        from qneurons import kernels
+        from qneurons.provenance import device_name, versions
+
         screen = console()
         for name, version in versions().items():
             screen.print(f"{name:9} {version or 'not installed'}")

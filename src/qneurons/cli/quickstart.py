@@ -6,10 +6,7 @@ from typing import Annotated
 
 import typer
 
-from qneurons.cli.terminal import Debug, console, one_line_errors
-from qneurons.cli.training import train_here
-from qneurons.study.spec import load_study
-from qneurons.study.store.store import Store
+from qneurons.cli.terminal import Debug, Device, console, one_line_errors
 
 NEXT = """\
 What to try next:
@@ -23,18 +20,19 @@ def quickstart(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where everything goes.")] = Path(
         "qneurons-quickstart"
     ),
-    device: Annotated[
-        str | None, typer.Option(help="cuda, cuda:1 or cpu; else cuda where there is one.")
-    ] = None,
+    device: Device = None,
     debug: Debug = False,
 ) -> None:
     """Train a small study in about a minute, without a download, and report it.
 
-    A second time it goes on where it was stopped, or shows what there is.
+    Run again, it continues where it was stopped, or shows the report.
     """
     with one_line_errors(debug):
-        # At once, and not after the training, if they are not installed.
+        # The report first: what is not installed must be missed before the training.
+        from qneurons.cli.training import train_here
         from qneurons.report import comparisons, page, rendering, tables
+        from qneurons.study.spec import load_study
+        from qneurons.study.store.store import Store
 
         study = load_study("quickstart")
         store = out / "store"

@@ -1,17 +1,15 @@
-"""``qneurons report`` and ``qneurons figures``: from a store to a page, and from nothing."""
+"""``qneurons report`` writes the page of a store; ``qneurons figures`` draws without one."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from qneurons.cli.terminal import Debug, console, one_line_errors
-from qneurons.study.spec import load_study
-from qneurons.study.store.store import Store
+from qneurons.cli.terminal import Debug, StoreFolder, console, one_line_errors
 
 
 def report(
-    store: Annotated[Path, typer.Argument(metavar="STORE", help="The folder of a store.")],
+    store: StoreFolder,
     out: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Where the files go; else 'report' beside the store."),
@@ -24,9 +22,12 @@ def report(
 ) -> None:
     """Write tables, figures and verdicts from a store as one page."""
     with one_line_errors(debug):
+        from qneurons.study.spec import load_study
+        from qneurons.study.store.store import Store
+
         chosen = load_study(study) if study else None
         opened = Store.open(store, readonly=True)
-        from qneurons.report.page import write_report
+        from qneurons.report.page import write_report  # slow: after a wrong path was found
 
         folder = out or store.absolute().parent / "report"
         files = write_report(opened.frame(), folder, study=chosen)

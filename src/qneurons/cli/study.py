@@ -1,4 +1,4 @@
-"""``qneurons study``: lists, shows and runs studies, and what can be done with their stores."""
+"""``qneurons study``: lists, shows and runs studies; inspects, merges and exports stores."""
 
 import io
 import os
@@ -11,37 +11,37 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from qneurons.cli.terminal import Debug, console, one_line_errors
-from qneurons.cli.training import Place, train_here
+from qneurons.cli.terminal import Debug, Device, StoreFolder, console, one_line_errors
 from qneurons.study.errors import StudyError, unknown
 from qneurons.study.files import explained, replace
-from qneurons.study.packs.pack import PRECISIONS
 from qneurons.study.runs import Run
-from qneurons.study.spec import load_study, select, study_names
-from qneurons.study.store.merging import merge
-from qneurons.study.store.store import Store
 
 app = typer.Typer(
-    help="The paper's experiment and your own: grids of trainings that can be stopped at any time.",
+    help="Train the paper's experiment or a grid of your own. It can be stopped at any time.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 FORMATS = ("parquet", "csv")
 
-Name = Annotated[str, typer.Argument(metavar="NAME_OR_FILE", help="As in the list, or a .toml.")]
-StoreFolder = Annotated[Path, typer.Argument(metavar="STORE", help="The folder of a store.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME_OR_FILE", help="A name from the list, or a .toml file.")
+]
 Only = Annotated[
     str | None,
-    typer.Option(help="The part with these values: 'network=mnist-mlp,setting=base|c0.1'."),
+    typer.Option(help="Only the runs with these values: 'network=mnist-mlp,setting=base|c0.1'."),
 ]
-Seeds = Annotated[str | None, typer.Option(help="Instead of the study's own: 0-9 or 0,3,5-7.")]
-Epochs = Annotated[int | None, typer.Option(help="Instead of the study's own.")]
+Seeds = Annotated[
+    str | None, typer.Option(help="Seeds instead of the study's own: 0-9 or 0,3,5-7.")
+]
+Epochs = Annotated[int | None, typer.Option(help="Number of epochs instead of the study's own.")]
 
 
 @app.command("list")
 def list_(debug: Debug = False) -> None:
     """List the studies that come with the package."""
     with one_line_errors(debug):
+        from qneurons.study.spec import load_study, study_names
+
         table = Table("study", "runs", "epochs", "title")
         for name in study_names():
             study = load_study(name)
@@ -59,6 +59,8 @@ def show(
 ) -> None:
     """Show the grid of a study."""
     with one_line_errors(debug):
+        from qneurons.study.spec import load_study, select
+
         study = select(load_study(name), only=only, seeds=seeds, epochs=epochs)
         screen = console()
         screen.print(f"{study.name}: {study.title}")
@@ -82,8 +84,7 @@ def run(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where the results go; else qneurons-NAME/store. Not done again: "
-            "what is there already.",
+            help="Where the results go; else qneurons-NAME/store. Existing runs are skipped.",
         ),
     ] = None,
     data_dir: Annotated[
@@ -92,45 +93,48 @@ def run(
     only: Only = None,
     seeds: Seeds = None,
     epochs: Epochs = None,
-    device: Annotated[
-        str | None, typer.Option(help="cuda, cuda:1 or cpu; else cuda where there is one.")
-    ] = None,
+    device: Device = None,
     precision: Annotated[
         str | None,
-        typer.Option(help=f"{', '.join(PRECISIONS)}; else tf32 on cuda and fp32 on the cpu."),
+        typer.Option(help="fp32, tf32, bf16 or fp64; else tf32 on cuda and fp32 on the cpu."),
     ] = None,
     pack: Annotated[
-        int | None, typer.Option(min=1, help="How many runs train together; else what fits.")
+        int | None, typer.Option(min=1, help="How many runs train together; else as many as fit.")
     ] = None,
     time_limit: Annotated[
-        float | None, typer.Option(min=0.0, help="In seconds; then everything is saved.")
+        float | None,
+        typer.Option(min=0.0, help="Stop after so many seconds, with everything saved."),
     ] = None,
     executor: Annotated[
-        str, typer.Option(help="local: in this process; ray: on a Ray cluster, a task a pack.")
+        str, typer.Option(help="local: in this process; ray: on a Ray cluster, one task per pack.")
     ] = "local",
     address: Annotated[
         str | None,
-        typer.Option(help="Of the Ray cluster: host:port or ray://host:port; else auto."),
+        typer.Option(help="Address of the Ray cluster: host:port or ray://host:port; else auto."),
     ] = None,
     cpus_per_pack: Annotated[
         float | None,
-        typer.Option(min=0.0, help="On a Ray cluster: CPUs, and so threads, of a pack; else 1."),
+        typer.Option(min=0.0, help="On a Ray cluster: CPUs, and so threads, per pack; else 1."),
     ] = None,
     gpus_per_pack: Annotated[
         float | None,
-        typer.Option(min=0.0, help="On a Ray cluster: GPU of a pack, 0.5 say; else 1 on cuda."),
+        typer.Option(min=0.0, help="On a Ray cluster: GPUs per pack, such as 0.5; else 1 on cuda."),
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Train what is missing of a study.
+    """Train the runs of a study that its store lacks.
 
-    Ctrl-C and --time-limit stop with everything saved; the same command goes on. Several processes
-    may run a study on one store. On a Ray cluster Ctrl-C cancels what is being trained: what was
+    Ctrl-C and --time-limit stop with everything saved; the same command continues. Several
+    processes may run a study on one store. On a Ray cluster Ctrl-C cancels the tasks: what they
     saved before, every 30 seconds, is kept.
 
     Exit codes: 0 finished, 3 time limit, 130 Ctrl-C, 1 error, 2 wrong usage.
     """
     with one_line_errors(debug):
+        from qneurons.cli.training import Place, train_here
+        from qneurons.study.spec import load_study, select
+        from qneurons.study.store.store import Store
+
         whole = load_study(name)
         study = select(whole, only=only, seeds=seeds, epochs=epochs)
         folder = store or Path(f"qneurons-{study.name}") / "store"
@@ -142,7 +146,7 @@ def run(
             data_dir=data_dir,
             pack=pack,
             time_limit=time_limit,
-            keep_state=study.epochs < whole.epochs,  # the rest of the epochs may follow
+            keep_state=study.epochs < whole.epochs,  # the other epochs may follow
             place=Place(executor, address, cpus_per_pack, gpus_per_pack),
         )
         screen = console()
@@ -156,8 +160,10 @@ def run(
 
 @app.command()
 def status(store: StoreFolder, debug: Debug = False) -> None:
-    """Say what is done in a store."""
+    """Show what a store holds."""
     with one_line_errors(debug):
+        from qneurons.study.store.store import Store
+
         opened = Store.open(store, readonly=True)
         runs, progress, diverged = opened.runs(), opened.progress(), opened.diverged()
         groups: dict[tuple[str, str, bool], list[str]] = {}
@@ -165,20 +171,13 @@ def status(store: StoreFolder, debug: Debug = False) -> None:
             groups.setdefault((run.dataset, run.network, run.dropout), []).append(id)
         table = Table("dataset", "network", "dropout", "runs", "epochs", "diverged", "trained on")
         for (dataset, network, dropout), ids in sorted(groups.items()):
-            epochs = [progress.get(id, 0) for id in ids if id not in diverged] or [0]
-            origins = [opened.origin(id) for id in ids]
-            places = {
-                f"{o.get('device_type', '?')} in {o.get('precision', '?')}" for o in origins if o
-            }
-            table.add_row(
-                dataset,
-                network,
-                _text(dropout),
-                str(len(ids)),
-                str(min(epochs)) if len(set(epochs)) == 1 else f"{min(epochs)} to {max(epochs)}",
-                str(len(diverged.intersection(ids))),
-                ", ".join(sorted(places)),
-            )
+            done = sorted({progress.get(id, 0) for id in ids if id not in diverged} or {0})
+            epochs = f"{done[0]} to {done[-1]}" if len(done) > 1 else str(done[0])
+            origins = filter(None, map(opened.origin, ids))
+            places = {f"{o.get('device_type', '?')} in {o.get('precision', '?')}" for o in origins}
+            about = dataset, network, _text(dropout), str(len(ids)), epochs
+            lost = str(len(diverged.intersection(ids)))
+            table.add_row(*about, lost, ", ".join(sorted(places)))
         screen = console()
         screen.print(f"{store}: {len(runs)} runs, {sum(progress.values())} epochs")
         if runs:
@@ -191,8 +190,10 @@ def merge_(
     into: Annotated[Path, typer.Option(metavar="DIR", help="The store that gets everything.")],
     debug: Debug = False,
 ) -> None:
-    """Join stores, of several machines say; where they disagree is an error."""
+    """Join stores, for example of several machines. Stores that disagree are refused."""
     with one_line_errors(debug):
+        from qneurons.study.store.merging import merge
+
         merged = merge(sources, into)
         console().print(
             f"{into}: {merged.runs} runs; {merged.epochs_added} epochs were added, "
@@ -203,14 +204,18 @@ def merge_(
 @app.command()
 def export(
     store: StoreFolder,
-    file: Annotated[Path, typer.Argument(help="What to write, rows.parquet or rows.csv, say.")],
+    file: Annotated[
+        Path, typer.Argument(help="The file to write, such as rows.parquet or rows.csv.")
+    ],
     format: Annotated[
         str | None, typer.Option(help="parquet or csv; else by the ending of the file.")
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Write everything that is recorded as tidy rows, one for an epoch of a run."""
+    """Write everything that is recorded as tidy rows, one for each epoch of each run."""
     with one_line_errors(debug):
+        from qneurons.study.store.store import Store
+
         chosen = format or file.suffix.removeprefix(".").lower()
         if chosen not in FORMATS and format is None:
             raise StudyError(f"{file} ends with neither .parquet nor .csv; give --format")
@@ -223,7 +228,7 @@ def export(
         frame = Store.open(store, readonly=True).frame()
         content = io.BytesIO()
         frame.write_parquet(content) if chosen == "parquet" else frame.write_csv(content)
-        is_output = str(file) == "/dev/stdout"  # it may be a file that others write too
+        is_output = str(file) == "/dev/stdout"  # others may write to it too
         is_stream = is_output or (file.exists() and not file.is_file())  # a pipe, a device
         with explained(f"cannot write {file}"):
             if is_output:
@@ -231,13 +236,13 @@ def export(
                 sys.stdout.flush()
             elif is_stream:
                 file.write_bytes(content.getbuffer())
-            else:  # of a link, what it points to
+            else:  # a link stays; the file that it points to is replaced
                 replace(Path(os.path.realpath(file)), content.getbuffer())
         console(stderr=is_stream).print(f"{len(frame)} rows in {file}")
 
 
 def _values(values: Iterable[object]) -> str:
-    """The distinct values; integers in a row as a range."""
+    """The distinct values; consecutive integers as a range."""
     distinct = list(dict.fromkeys(values))
     first = distinct[0]
     if isinstance(first, int) and len(distinct) > 2:

@@ -1,38 +1,41 @@
-"""What the commands share towards the user: the console, and errors of one line."""
+"""What all commands share: the console, and errors in one line."""
 
 import contextlib
-import errno
 import io
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from qneurons.study.errors import StudyError
+from qneurons.study.files import explained
 
+StoreFolder = Annotated[Path, typer.Argument(metavar="STORE", help="The folder of a store.")]
+Device = Annotated[
+    str | None, typer.Option(help="cuda, cuda:1 or cpu; else cuda where there is one.")
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
-
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
-        stream.reconfigure(errors="replace")  # a letter that its encoding lacks is no error
+        stream.reconfigure(errors="replace")  # print "?" for letters that its encoding lacks
     screen = Console(highlight=False, markup=False, soft_wrap=True, stderr=stderr)
     if not screen.is_terminal:
-        screen.width = 200  # in a file a table must not be folded to the width of no terminal
+        screen.width = 200  # tables in files are not folded
     return screen
 
 
 @contextlib.contextmanager
 def one_line_errors(debug: bool) -> Iterator[None]:
-    """An error becomes one line on stderr and exit code 1; with ``debug`` a traceback too."""
+    """Turns an error into one line on stderr and exit code 1; with ``debug`` it is raised."""
     try:
-        yield
+        with explained("cannot read or write"):
+            yield
     except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
         raise
     except Exception as error:
@@ -43,17 +46,11 @@ def one_line_errors(debug: bool) -> Iterator[None]:
 
 
 def explain(error: Exception) -> str:
-    """What is wrong and what can be done about it."""
+    """What is wrong, and the remedy."""
     match error:
         case StudyError():
             return str(error)
         case ModuleNotFoundError() if not str(error.name).startswith("qneurons"):
             package = str(error.name).partition(".")[0]
             return f"this needs {package}, which is not installed: pip install 'qneurons[study]'"
-        case OSError() if error.errno in _FULL:
-            return f"no space is left ({error}); make room and give the same command again"
-        case OSError() if error.errno in _FORBIDDEN:
-            return f"this may not be read or written ({error}); name another folder, or permit it"
-        case OSError():
-            return f"{error}; check the path"
     return f"unexpected {type(error).__name__}: {error}; --debug shows where"

@@ -1,0 +1,68 @@
+"""The pages: drawings that are up to date, files that exist, links that lead somewhere."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "RESULTS.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGE = ROOT / "docs" / "architecture.md"
+
+
+@pytest.fixture(scope="module")
+def drawing():
+    spec = importlib.util.spec_from_file_location("drawing", ROOT / "docs/draw_architecture.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_drawing_of_the_rooms_is_up_to_date(drawing):
+    assert PAGE.read_text() == drawing.drawn(PAGE.read_text()), "run docs/draw_architecture.py"
+
+
+def test_every_room_is_drawn_and_in_the_table(drawing):
+    table = re.findall(r"^\| `([\w.]+)` \|", PAGE.read_text(), re.MULTILINE)
+    assert sorted(table) == sorted(drawing.graph())
+
+
+def test_what_follows_from_other_imports_is_not_drawn(drawing):
+    edges = drawing.graph()
+    assert "study.store" in edges["study.execution"]
+    assert "study.store" not in edges["cli"]
+
+
+def test_the_walks_lead_through_files_that_exist():
+    files = re.findall(r"`([\w/]+\.(?:py|c))`", PAGE.read_text().partition("## Three walks")[2])
+    assert len(files) > 30
+    for file in files:
+        assert (ROOT / "src" / "qneurons" / file).exists(), file
+
+
+def anchors(page: Path) -> set[str]:
+    text = page.read_text()
+    titles = re.findall(r"^#+ (.*)", text, re.MULTILINE)
+    slugs = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    return slugs | set(re.findall(r'<a id="(.*?)">', text))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        name, _, anchor = target.partition("#")
+        if "://" in target:
+            continue
+        path = (page.parent / name).resolve() if name else page
+        assert path.exists(), target
+        assert not anchor or anchor in anchors(path), target
+
+
+def test_the_glossary_is_in_alphabetical_order_and_every_term_has_an_anchor():
+    text = (ROOT / "docs" / "glossary.md").read_text()
+    terms = re.findall(r'^<a id=".*?"></a>\n\*\*(.*?)[.,]', text, re.MULTILINE)
+    assert len(terms) == len(re.findall(r"^\*\*", text, re.MULTILINE)) > 20
+    greek = {"δ": "delta", "λ": "lambda", "φ": "phi"}
+    spoken = [greek.get(term[0], term).lower() for term in terms]
+    assert spoken == sorted(spoken)
