@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from qneurons import cli
 from qneurons.cli.study import _values
 from qneurons.study import files
-from qneurons.study.store.store import Store
+from qneurons.study.store import Store
 
 
 def test_the_studies_are_listed(invoke):

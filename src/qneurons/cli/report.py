@@ -7,7 +7,7 @@ import typer
 
 from qneurons.cli.terminal import Debug, console, one_line_errors
 from qneurons.study.spec import load_study
-from qneurons.study.store.store import Store
+from qneurons.study.store import Store
 
 
 def report(

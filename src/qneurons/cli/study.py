@@ -18,8 +18,7 @@ from qneurons.study.files import explained, replace
 from qneurons.study.packs.pack import PRECISIONS
 from qneurons.study.runs import Run
 from qneurons.study.spec import load_study, select, study_names
-from qneurons.study.store.merging import merge
-from qneurons.study.store.store import Store
+from qneurons.study.store import Store, merge
 
 app = typer.Typer(
     help="The paper's experiment and your own: grids of trainings that can be stopped at any time.",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from qneurons import QActivation
 from qneurons.activations import Activation as Row
 from qneurons.functional import q_limit
-from qneurons.study.data.datasets import NUM_CLASSES
+from qneurons.study.data import NUM_CLASSES
 
 KERNEL = 3
 POOL = 2

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from qneurons.activations import resolve
-from qneurons.study.data.datasets import DATASETS
+from qneurons.study.data import DATASETS
 from qneurons.study.errors import StudyError, unknown
 from qneurons.study.networks import NETWORKS, BatchNorm
 from qneurons.study.runs import LARGEST, Run, Study, parse_setting

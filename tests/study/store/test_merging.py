@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from qneurons.study.errors import StudyError
-from qneurons.study.store.merging import Merged, merge
-from qneurons.study.store.store import Store
+from qneurons.study.store import Merged, Store, merge
 from tests.study import pretend
 from tests.study.store.test_store import IDS, RUNS, assert_holds, files, new, save
 
@@ -50,7 +49,7 @@ def test_merging_counts_and_merging_again_changes_nothing(tmp_path):
     assert merged.progress() == dict.fromkeys(IDS, 4)
     assert files(tmp_path / "c") == []
     devices = [
-        merged._records.provenance[row[-1]]["device"] for row in merged._records.rows[IDS[0]]
+        merged.records.provenance[row.provenance]["device"] for row in merged.records.rows[IDS[0]]
     ]
     assert devices == ["a device", "a device", "another", "a device"]
 
@@ -82,7 +81,7 @@ def test_stores_of_two_precisions_are_not_merged(tmp_path):
         terms = {"device_type": "cpu", "precision": precision, "fingerprint": "0"}
         origin = store.begin({**pretend.ORIGIN, **terms})
         store.commit(half, pretend.epochs(half, 1, 1), provenance=origin, state=None, epoch=1)
-    with pytest.raises(StudyError, match=r"in other ways \(cpu, fp32, 0; cpu, bf16, 0\)"):
+    with pytest.raises(StudyError, match=r"conditions \(cpu, fp32, 0; cpu, bf16, 0\)"):
         merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
@@ -106,7 +105,7 @@ def test_merging_into_runs_that_another_process_trains_is_refused(tmp_path):
     save(*new(tmp_path / "a"), 1, 4)
     target, origin = new(tmp_path / "b")
     save(target, origin, 1, 2)
-    with target.claim([IDS[1]]), pytest.raises(StudyError, match=rf"1 of .*3.*{IDS[1]}"):
+    with target.reserve([IDS[1]]), pytest.raises(StudyError, match=rf"1 of .*3.*{IDS[1]}"):
         merge([tmp_path / "a"], tmp_path / "b")
     assert_holds(Store.open(tmp_path / "b"), 2)
     assert merge([tmp_path / "a"], tmp_path / "b") == Merged(3, 6, 6)
@@ -118,29 +117,29 @@ def test_epochs_that_are_trained_while_stores_are_read_are_not_lost(tmp_path, mo
     save(*new(tmp_path / "a"), 1, 3)
     target, origin = new(tmp_path / "b")
     save(target, origin, 1, 2)
-    claim = Store.claim
+    reserve = Store.reserve
 
-    def claim_late(store, ids):
+    def reserve_late(store, ids):
         save(target, origin, 3, 8)
-        return claim(store, ids)
+        return reserve(store, ids)
 
-    monkeypatch.setattr(Store, "claim", claim_late)
+    monkeypatch.setattr(Store, "reserve", reserve_late)
     assert merge([tmp_path / "a"], tmp_path / "b") == Merged(3, 0, 9)
     assert_holds(Store.open(tmp_path / "b"), 8)
 
 
-def test_a_merge_claims_the_runs_that_it_writes(tmp_path, monkeypatch):
+def test_a_merge_reserves_the_runs_that_it_writes(tmp_path, monkeypatch):
     save(*new(tmp_path / "a"), 1, 2)
     seen = []
     monkeypatch.setattr(
         Store,
         "begin",
         lambda store, about, begin=Store.begin: (
-            seen.append(Store.open(store.folder).claim(IDS).ids),
+            seen.append(Store.open(store.folder).reserve(IDS).ids),
             begin(store, about),
         )[1],
     )
     merge([tmp_path / "a"], tmp_path / "b")
     assert seen == [()]
-    with Store.open(tmp_path / "b").claim(IDS) as free:
+    with Store.open(tmp_path / "b").reserve(IDS) as free:
         assert free.ids == tuple(IDS)

@@ -1,4 +1,4 @@
-"""The store: what it keeps, through restarts, company, full disks and damage."""
+"""The store: what it keeps through restarts, concurrent writers, full disks and damage."""
 
 import contextlib
 import dataclasses
@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from qneurons.study.errors import StudyError
-from qneurons.study.store import checkpoints
-from qneurons.study.store.store import Store
+from qneurons.study.store import Store, checkpoints
+from qneurons.study.store.journal import Journal
 from tests.study import pretend
 
 GOLDEN = Path(__file__).parent / "golden" / "store-1"
@@ -188,13 +188,13 @@ def test_a_golden_store_of_format_1_is_read_and_goes_on(tmp_path):
     (lost,) = pretend.runs(1, seed=7)
     assert store.diverged() == {lost.id}
     assert store.origin(IDS[0])["device"] == "another device"
-    with store.claim(IDS) as claim:
+    with store.reserve(IDS) as reserved:
         save(store, store.begin(pretend.ORIGIN), 4, 4)
-    assert list(claim.ids) == IDS
+    assert list(reserved.ids) == IDS
     assert_holds(Store.open(tmp_path), 4, older=3)
 
 
-# --- company --------------------------------------------------------------------------------------
+# --- concurrent writers ---------------------------------------------------------------------------
 
 
 def test_two_stores_on_one_folder_see_each_others_records(tmp_path):
@@ -212,18 +212,18 @@ def test_a_run_that_another_process_recorded_meanwhile_is_not_overwritten(tmp_pa
     one, origin = new(tmp_path)
     two = Store.open(tmp_path)
     save(one, origin, 1, 2, keep=False)
-    with pytest.raises(StudyError, match="another process recorded run"):
+    with pytest.raises(StudyError, match=rf"another process.* run {IDS[0]}"):
         save(two, origin, 1, 1)
     assert Store.open(tmp_path).progress() == dict.fromkeys(IDS, 2)
 
 
-def test_claiming_refreshes(tmp_path):
+def test_reserving_refreshes(tmp_path):
     one, origin = new(tmp_path)
     two = Store.open(tmp_path)
-    with one.claim(IDS[:2]):
+    with one.reserve(IDS[:2]):
         save(one, origin, 1, 1, RUNS[:2])
-        with two.claim(IDS) as claim:
-            assert list(claim.ids) == IDS[2:]
+        with two.reserve(IDS) as reserved:
+            assert list(reserved.ids) == IDS[2:]
             assert two.progress() == dict.fromkeys(IDS[:2], 1)
 
 
@@ -359,8 +359,8 @@ def test_a_store_that_cannot_be_written_can_be_read(guarded):
     assert_holds(store, 1)
     for write in (
         lambda: store.begin(pretend.ORIGIN),
-        lambda: store.claim(IDS),
-        lambda: save(store, next(iter(store._records.provenance)), 2, 2),
+        lambda: store.reserve(IDS),
+        lambda: save(store, next(iter(store.records.provenance)), 2, 2),
     ):
         with pytest.raises(StudyError, match="opened for reading only"):
             write()
@@ -378,7 +378,7 @@ def test_a_folder_that_becomes_readonly_loses_nothing(tmp_path, monkeypatch):
         with pytest.raises(StudyError, match=r"Read-only file system .*; make it writable"):
             save(store, origin, 2, 2)
         with pytest.raises(StudyError, match="make it writable"):
-            store.claim(IDS)
+            store.reserve(IDS)
     assert_holds(Store.open(tmp_path), 1)
 
 
@@ -389,7 +389,7 @@ def test_what_is_no_store_of_this_format_is_refused(tmp_path):
     for create in (False, True):
         with pytest.raises(StudyError, match=r"give the (path of a folder|folder of a store)"):
             Store.open(tmp_path / "file", create=create)
-    with pytest.raises(StudyError, match="is no store"):
+    with pytest.raises(StudyError, match="is not a store"):
         Store.open(tmp_path)
     with pytest.raises(StudyError, match="not empty"):
         Store.open(tmp_path, create=True)
@@ -400,7 +400,7 @@ def test_what_is_no_store_of_this_format_is_refused(tmp_path):
             Store.open(tmp_path / "s", readonly=readonly)
     header = tmp_path / "s" / "store.json"
     header.write_text(json.dumps({**json.loads(header.read_text()), "version": 2}))
-    with pytest.raises(StudyError, match="has the format 2"):
+    with pytest.raises(StudyError, match="format 2"):
         Store.open(tmp_path / "s", create=True)
 
 
@@ -419,9 +419,10 @@ def test_a_changed_journal_is_an_error_that_names_the_line(tmp_path):
 
 def test_an_entry_of_another_kind_is_an_error_that_names_the_line(tmp_path):
     store, _ = new(tmp_path)
-    with store._journal.locked():
-        store._journal.read()
-        store._journal.append([{"kind": "music"}])
+    journal = Journal(store.folder / "journal.jsonl")
+    with journal.locked():
+        journal.read()
+        journal.append([{"kind": "music"}])
     with pytest.raises(StudyError, match=r"line 2, is not understood .*music"):
         Store.open(tmp_path)
 

@@ -1,4 +1,4 @@
-"""The records of a study as one table of tidy rows."""
+"""The records of a store as one table."""
 
 import dataclasses
 import typing
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from qneurons.study.errors import StudyError
 from qneurons.study.runs import Epoch, Run
-from qneurons.study.store.records import ROW, Records
+from qneurons.study.store.records import Records, Row
 
 if TYPE_CHECKING:
     import polars
@@ -17,7 +17,7 @@ PROVENANCE = ("device", "precision", "torch", "qneurons", "commit", "command")
 
 
 def frame(records: Records) -> "polars.DataFrame":
-    """One row for each epoch of each run, in the order of the runs; NaN losses are null."""
+    """One row for each epoch of each run, sorted by run. NaN losses are null."""
     try:
         import polars as pl
     except ImportError:
@@ -29,16 +29,17 @@ def frame(records: Records) -> "polars.DataFrame":
         return {name: kinds[kind] for name, kind in typing.get_type_hints(record).items()}
 
     ids = sorted(records.rows, key=lambda id: records.runs[id])
-    rows = [(id, *row) for id in ids for row in records.rows[id]]
-    names = ("run", *ROW)
+    names = ("run", *Row._fields)
     types = {**schema(Epoch), "provenance": pl.String}
+    rows = zip(*((id, *row) for id in ids for row in records.rows[id]), strict=True)
     epochs = pl.DataFrame(
-        dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {},
-        schema={name: types[name] for name in names},
+        dict(zip(names, rows, strict=False)), schema={name: types[name] for name in names}
     )
-    found = [records.runs[id] for id in ids]
     runs = pl.DataFrame(
-        [{"run": run.id, "protocol": run.protocol, **dataclasses.asdict(run)} for run in found],
+        [
+            {"run": run.id, "protocol": run.protocol, **dataclasses.asdict(run)}
+            for run in (records.runs[id] for id in ids)
+        ],
         schema={"run": pl.String, "protocol": pl.String, **schema(Run)},
     )
     origins = pl.DataFrame(
@@ -52,5 +53,5 @@ def frame(records: Records) -> "polars.DataFrame":
     return (
         epochs.join(runs, on="run", how="left", maintain_order="left")
         .join(origins, on="provenance", how="left", maintain_order="left")
-        .select(*RUN, *ROW[:-1], "run", *other, *PROVENANCE)
+        .select(*RUN, *Row._fields[:-1], "run", *other, *PROVENANCE)
     )
