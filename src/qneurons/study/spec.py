@@ -14,7 +14,7 @@ from typing import Any
 from qneurons.activations import resolve
 from qneurons.study.data import DATASETS
 from qneurons.study.errors import StudyError, unknown
-from qneurons.study.networks import NETWORKS, BatchNorm
+from qneurons.study.networks import NETWORKS, BatchNormLayer
 from qneurons.study.runs import LARGEST, Run, Study, parse_setting
 
 MOST_RUNS = 100_000  # a slip such as seeds = 1000000000 shall not fill the memory
@@ -211,7 +211,10 @@ def _runs(where: str, grid: dict[str, Any], seeds: Sequence[int]) -> list[Run]:
     runs = [Run(*values, **numbers) for values in itertools.product(*axes, seeds)]
     for run in {(run.dataset, run.network): run for run in runs}.values():
         num = DATASETS[run.dataset].num_train
-        if BatchNorm() in NETWORKS[run.network] and 1 in (run.batch_size, num % run.batch_size):
+        if BatchNormLayer() in NETWORKS[run.network] and 1 in (
+            run.batch_size,
+            num % run.batch_size,
+        ):
             raise StudyError(
                 f"{where}: batch_size {run.batch_size} leaves a batch of one of the {num} images "
                 f"of {run.dataset}, which {run.network} cannot normalise; give another"
