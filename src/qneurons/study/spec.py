@@ -78,13 +78,10 @@ def _is(kind: type, rule: str, allowed: Callable[[Any], bool]) -> Callable[[Any]
 _text = _is(str, "a text that is not empty", bool)
 
 
-def _name_of(what: str, known: Mapping[str, Any]) -> Callable[[Any], str]:
-    def read(value: Any) -> str:
-        if _text(value) not in known:
-            raise unknown(what, value, known)
-        return value
-
-    return read
+def _known(what: str, value: Any, known: Iterable[str]) -> str:
+    if _text(value) not in known:
+        raise unknown(what, value, known)
+    return value
 
 
 _count = _is(int, "an integer from 1 to 2**31 - 1", lambda n: 1 <= n < 2**31)
@@ -95,8 +92,8 @@ _seed = _is(int, "an integer from 0 to 2**63 - 1", lambda n: 0 <= n < 2**63)
 
 # The keys of [[grid]]. The value of an axis may be a list.
 _AXES: dict[str, Callable[[Any], Any]] = {
-    "dataset": _name_of("dataset", DATASETS),
-    "network": _name_of("network", NETWORKS),
+    "dataset": lambda value: _known("dataset", value, DATASETS),
+    "network": lambda value: _known("network", value, NETWORKS),
     "dropout": _is(bool, "true or false", lambda _: True),
     "activation": lambda value: resolve(_text(value)).name,
     "setting": lambda value: str(parse_setting(_text(value))),

@@ -48,9 +48,7 @@ def test_merging_counts_and_merging_again_changes_nothing(tmp_path):
     merged = Store.open(tmp_path / "c")
     assert merged.progress() == dict.fromkeys(IDS, 4)
     assert files(tmp_path / "c") == []
-    devices = [
-        merged.records.provenance[row.provenance]["device"] for row in merged.records.rows[IDS[0]]
-    ]
+    devices = [merged.records.provenance[row[-1]]["device"] for row in merged.records.rows[IDS[0]]]
     assert devices == ["a device", "a device", "another", "a device"]
 
 

@@ -49,10 +49,8 @@ def _bars() -> Any:
 
     return progress.Progress(
         progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(),
-        progress.DownloadColumn(),
-        progress.TransferSpeedColumn(),
-        progress.TimeRemainingColumn(),
+        *(progress.BarColumn(), progress.DownloadColumn()),
+        *(progress.TransferSpeedColumn(), progress.TimeRemainingColumn()),
         console=Console(stderr=True),
     )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from qneurons.study.errors import StudyError
-from qneurons.study.store.records import RESULTS
+from qneurons.study.store.records import EPOCH, ORIGIN, RESULTS
 from qneurons.study.store.store import Store
 
 
@@ -90,7 +90,7 @@ def _count_equal(id: str, one: Store, other: Store) -> int:
             if x != y:
                 raise StudyError(
                     f"stores {one.folder} and {other.folder} disagree on run {id} "
-                    f"({one.records.runs[id]}), epoch {a.epoch}: {name} is {x} and {y}; nothing "
+                    f"({one.records.runs[id]}), epoch {a[EPOCH]}: {name} is {x} and {y}; nothing "
                     "was merged, leave one of the two out"
                 )
     return len(pairs)
@@ -100,7 +100,7 @@ def _copy(ids: Sequence[str], source: Store, target: Store, epoch: int) -> int:
     """Copies what the target lacks of runs that share the checkpoint after ``epoch``, 0 if none."""
     done = target.progress()
     rows = {id: source.records.rows[id][done.get(id, 0) :] for id in ids}
-    for provenance in {row.provenance for new in rows.values() for row in new}:
+    for provenance in {row[ORIGIN] for new in rows.values() for row in new}:
         target.begin(source.records.provenance[provenance])
     state = source.states(ids) if epoch else None
     target.append([source.records.runs[id] for id in ids], rows, state, epoch)

@@ -5,46 +5,30 @@ import math
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from qneurons.study.runs import Epoch, Run
 from qneurons.study.store.journal import Entry
 
+# The values of COLUMNS for one epoch of a run. None stands for NaN and infinity, which JSON lacks.
+# Not a NamedTuple, with which opening a store takes a quarter longer.
+Row = tuple[Any, ...]
 
-class Row(NamedTuple):
-    """An epoch of a run in the journal. None stands for NaN and infinity, which JSON lacks."""
-
-    epoch: int
-    lam: float
-    train_loss: float | None
-    test_loss: float | None
-    test_accuracy: float | None
-    test_loss_limit: float | None
-    test_accuracy_limit: float | None
-    test_loss_mean: float | None
-    test_accuracy_mean: float | None
-    diverged: bool
-    train_loss_limit: float | None
-    seconds: float
-    provenance: str
-
-
-RESULTS = Row._fields[:-2]  # what is equal where a run was trained twice under the same conditions
 _TYPES = typing.get_type_hints(Epoch)
+RESULTS = tuple(name for name in _TYPES if name not in ("run", "seconds"))
+COLUMNS = (*RESULTS, "seconds", "provenance")
+EPOCH, DIVERGED, ORIGIN = map(COLUMNS.index, ("epoch", "diverged", "provenance"))
 
 
 def to_row(record: Epoch, provenance: str) -> Row:
-    values = [_TYPES[name](getattr(record, name)) for name in Row._fields[:-1]]
+    values = [_TYPES[name](getattr(record, name)) for name in COLUMNS[:-1]]
     finite = (None if isinstance(x, float) and not math.isfinite(x) else x for x in values)
-    return Row._make([*finite, provenance])
+    return (*finite, provenance)
 
 
 def to_epoch(run_id: str, row: Row) -> Epoch:
-    values: dict[str, Any] = {
-        name: math.nan if x is None else x for name, x in row._asdict().items()
-    }
-    del values["provenance"]
-    return Epoch(run_id, **values)
+    values: list[Any] = [math.nan if value is None else value for value in row]
+    return Epoch(run_id, **dict(zip(COLUMNS[:-1], values, strict=False)))
 
 
 def same_results(one: Row, other: Row) -> bool:
@@ -101,13 +85,13 @@ class Records:
         ids, columns = entry["runs"], dict(entry["epochs"])
         columns["provenance"] = [entry["provenance"][index] for index in columns["provenance"]]
         missing = [None] * len(columns["run"])  # for a column that is younger than the entry
-        rows = zip(*(columns.get(name, missing) for name in Row._fields), strict=True)
-        for index, row in zip(columns["run"], map(Row._make, rows), strict=True):
-            past = self.rows[ids[index]]
-            if not 1 <= row.epoch <= len(past) + 1:
-                raise ValueError(f"epoch {row.epoch} after {len(past)}")
-            if row.epoch > len(past) or not same_results(past[row.epoch - 1], row):
-                past[row.epoch - 1 :] = [row]
+        rows = zip(*(columns.get(name, missing) for name in COLUMNS), strict=True)
+        for index, row in zip(columns["run"], rows, strict=True):
+            past, epoch = self.rows[ids[index]], row[EPOCH]
+            if not 1 <= epoch <= len(past) + 1:
+                raise ValueError(f"epoch {epoch} after {len(past)}")
+            if epoch > len(past) or not same_results(past[epoch - 1], row):
+                past[epoch - 1 :] = [row]
         saved = entry["checkpoint"]
         for index, id in enumerate(ids):
             self.lines[id] = line
@@ -116,7 +100,7 @@ class Records:
                 self.saved[id] = Saved(saved["file"], saved["sha256"], index, saved["epoch"])
 
     def diverged(self) -> set[str]:
-        return {id for id, rows in self.rows.items() if rows and rows[-1].diverged}
+        return {id for id, rows in self.rows.items() if rows and rows[-1][DIVERGED]}
 
     def new_rows(
         self,
@@ -143,11 +127,11 @@ class Records:
                     ended.add(record.run)
         for id, new in rows.items():
             done = len(self.rows.get(id, ()))
-            first = new[0].epoch if new else done + 1
+            first = new[0][EPOCH] if new else done + 1
             reached = first - 1 + len(new)
             if first not in (done + 1, resumable.get(id, 0) + 1):
                 raise ValueError(f"run {id}: epoch {first} cannot follow epoch {done}")
-            if [row.epoch for row in new] != list(range(first, reached + 1)):
+            if [row[EPOCH] for row in new] != list(range(first, reached + 1)):
                 raise ValueError(f"run {id}: its epochs are not consecutive")
             if reached != epoch and id not in ended:
                 raise ValueError(f"run {id} is at epoch {reached}, and its state at epoch {epoch}")
@@ -160,9 +144,9 @@ class Records:
         checkpoint: dict[str, Any] | None,
     ) -> Entry:
         flat = [(index, row) for index, run in enumerate(runs) for row in rows[run.id]]
-        provenance = list(dict.fromkeys(row.provenance for _, row in flat))
+        provenance = list(dict.fromkeys(row[ORIGIN] for _, row in flat))
         columns: dict[str, list[Any]] = {"run": [index for index, _ in flat]}
-        columns |= {name: [getattr(row, name) for _, row in flat] for name in Row._fields}
+        columns |= {name: [row[place] for _, row in flat] for place, name in enumerate(COLUMNS)}
         columns["provenance"] = [provenance.index(id) for id in columns["provenance"]]
         return {
             "kind": "commit",

@@ -16,7 +16,7 @@ from qneurons.study.files import explained, temporaries
 from qneurons.study.runs import Epoch, Run
 from qneurons.study.store import checkpoints, layout, locks
 from qneurons.study.store.journal import Journal
-from qneurons.study.store.records import Records, Row, to_epoch
+from qneurons.study.store.records import ORIGIN, Records, Row, to_epoch
 from qneurons.study.store.tables import frame
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Store:
     def origin(self, run_id: str) -> dict[str, Any] | None:
         """The provenance of the last recorded epoch of a run."""
         rows = self.records.rows.get(run_id)
-        return dict(self.records.provenance[rows[-1].provenance]) if rows else None
+        return dict(self.records.provenance[rows[-1][ORIGIN]]) if rows else None
 
     def conditions(self) -> dict[tuple[str, str], set[tuple[Any, ...]]]:
         """The ``CONDITIONS`` under which each dataset and network was trained, where recorded."""
