@@ -13,6 +13,13 @@ from qneurons.study.store import locks
 from tests.study import pretend
 
 
+@pytest.fixture(autouse=True)
+def no_file_stays_open():
+    before = len(os.listdir("/dev/fd"))
+    yield
+    assert len(os.listdir("/dev/fd")) == before
+
+
 def wait_for(path):
     deadline = time.monotonic() + 30
     while not path.exists():
@@ -71,7 +78,8 @@ def test_a_reservation_whose_file_cannot_be_deleted_is_released_nevertheless(tmp
         patch.setattr(locks.Path, "unlink", refuse)
         with pytest.raises(KeyError, match="what went wrong"), reservation:  # it is not hidden
             raise KeyError("what went wrong")
-    assert locks.reserve(tmp_path, ["a"]).ids == ("a",)
+    with locks.reserve(tmp_path, ["a"]) as again:
+        assert again.ids == ("a",)
 
 
 def test_a_file_swept_away_before_it_was_locked_is_made_again(tmp_path, monkeypatch):
@@ -98,6 +106,7 @@ def test_reservations_exclude_each_other_inside_one_process_too(tmp_path):
             assert third.ids == ("c",)
         with locks.reserve(tmp_path, ["a"]) as nothing:
             assert nothing.ids == ()
+            assert len(list(tmp_path.iterdir())) == 1  # the first's
     with locks.reserve(tmp_path, ["a"]) as again:
         assert again.ids == ("a",)
         again.release()

@@ -1,5 +1,8 @@
 """Merging stores: what is joined, what is refused."""
 
+import tempfile
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -79,7 +82,7 @@ def test_stores_of_two_precisions_are_not_merged(tmp_path):
         terms = {"device_type": "cpu", "precision": precision, "fingerprint": "0"}
         origin = store.begin({**pretend.ORIGIN, **terms})
         store.commit(half, pretend.epochs(half, 1, 1), provenance=origin, state=None, epoch=1)
-    with pytest.raises(StudyError, match=r"conditions \(cpu, fp32, 0; cpu, bf16, 0\)"):
+    with pytest.raises(StudyError, match=r"mnist-mlp on digits .*\(cpu, fp32, 0; cpu, bf16, 0\)"):
         merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
@@ -91,6 +94,11 @@ def test_equal_losses_that_are_not_finite_agree(tmp_path):
         lost = [pretend.epoch(run, 1, train_loss=nan, diverged=True) for run in RUNS]
         store.commit(RUNS, lost, provenance=origin, state=None, epoch=1)
     assert merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c") == Merged(3, 3, 3)
+
+
+def test_the_sources_of_a_merge_are_only_read(guarded):
+    with tempfile.TemporaryDirectory() as folder:
+        assert merge([guarded], Path(folder, "c")) == Merged(3, 3, 0)
 
 
 def test_merging_what_is_no_store_is_an_error(tmp_path):

@@ -1,6 +1,7 @@
 """What entries say: rows, their order, and a run that is trained anew."""
 
 import copy
+import dataclasses
 import math
 
 import numpy as np
@@ -134,7 +135,6 @@ def spoiled(**changes):
         {"runs": ["0" * 16, "1" * 16]},
         {"provenance": []},
         {"epochs": {}},
-        {"new": {"0" * 16: pretend.runs(1)[0].__dict__}},
         {"new": {IDS[0]: {"dataset": "digits"}}},
         {"checkpoint": {"file": "f.pt"}},
     ],
@@ -142,6 +142,22 @@ def spoiled(**changes):
 def test_what_is_no_entry_is_refused(changes):
     records, bad = spoiled(**changes)
     with pytest.raises((ValueError, KeyError, TypeError, IndexError)):
+        records.apply(2, bad)
+
+
+def test_a_run_under_another_id_is_refused():
+    run = pretend.runs(1, seed=50)[0]
+    records, bad = spoiled()
+    bad["new"]["0" * 16] = dataclasses.asdict(run)
+    with pytest.raises(ValueError, match=rf"{'0' * 16} .*{run.id}"):
+        records.apply(2, bad)
+
+
+@pytest.mark.parametrize("column", ["run", "lam", "provenance"])
+def test_columns_of_different_lengths_are_refused(column):
+    records, bad = spoiled()
+    bad["epochs"][column].pop()
+    with pytest.raises(ValueError, match="zip"):
         records.apply(2, bad)
 
 

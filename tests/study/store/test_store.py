@@ -1,6 +1,5 @@
 """The store: what it keeps through restarts, concurrent writers, full disks and damage."""
 
-import contextlib
 import dataclasses
 import errno
 import json
@@ -8,7 +7,6 @@ import math
 import os
 import resource
 import shutil
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -328,24 +326,6 @@ def test_a_file_size_limit_loses_nothing(tmp_path, what):
     assert_holds(Store.open(tmp_path), 1)
     save(store, origin, 2, 2)
     assert_holds(Store.open(tmp_path), 2)
-
-
-@pytest.fixture
-def guarded():
-    """A store whose files and folders may only be read, by someone who is not root."""
-    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
-        folder = Path(name) / "store"
-        store, origin = new(folder)
-        save(store, origin, 1, 1)
-        Path(name).chmod(0o755)
-        paths = [folder, *folder.rglob("*")]
-        for path in paths:
-            path.chmod(0o555 if path.is_dir() else 0o444)
-            stack.callback(path.chmod, 0o755)
-        if os.geteuid() == 0:
-            os.seteuid(65534)
-            stack.callback(os.seteuid, 0)
-        yield folder
 
 
 def test_a_store_that_cannot_be_written_can_be_read(guarded):
