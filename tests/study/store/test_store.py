@@ -5,6 +5,7 @@ import errno
 import json
 import math
 import os
+import re
 import resource
 import shutil
 from pathlib import Path
@@ -387,14 +388,24 @@ def test_what_is_no_store_of_this_format_is_refused(tmp_path):
 # --- damage ---------------------------------------------------------------------------------------
 
 
-def test_a_changed_journal_is_an_error_that_names_the_line(tmp_path):
+@pytest.mark.parametrize("epoch", [1, 2, 3])
+def test_a_changed_journal_is_an_error_whose_advice_keeps_all_records_before(tmp_path, epoch):
     store, origin = new(tmp_path)
-    save(store, origin, 1, 1)
-    save(store, origin, 2, 2)
+    for number in (1, 2, 3):
+        save(store, origin, number, number)
     path = tmp_path / "journal.jsonl"
-    path.write_bytes(path.read_bytes().replace(b'"epoch":1}', b'"epoch":9}'))
-    with pytest.raises(StudyError, match=r"journal.jsonl, line 2, was changed"):
+    path.write_bytes(path.read_bytes().replace(b'"epoch":%d}' % epoch, b'"epoch":9}'))
+    with pytest.raises(StudyError, match=rf"journal.jsonl, line {epoch + 1},") as caught:
         Store.open(tmp_path)
+    kept = int(re.search(r"keep only the (\d+) lines before it and delete", str(caught.value))[1])
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:kept]))
+    (tmp_path / "journal.length").unlink()
+    store = Store.open(tmp_path)
+    assert store.progress() == (dict.fromkeys(IDS, epoch - 1) if epoch > 1 else {})
+    for run in RUNS:
+        assert store.epochs(run.id) == pretend.epochs([run], 1, epoch - 1)
+    save(store, origin, 1, 4)  # their checkpoints were replaced: they start again
+    assert_holds(Store.open(tmp_path), 4)
 
 
 def test_an_entry_of_another_kind_is_an_error_that_names_the_line(tmp_path):
