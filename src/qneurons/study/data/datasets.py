@@ -110,28 +110,24 @@ def _download(name: str, folder: Path, *, progress: bool) -> None:
 def _images(where: str, array: Array, count: int, shape: tuple[int, int, int]) -> Tensor:
     channels, *size = shape
     allowed = [(count, *size, channels)] if channels > 1 else [(count, *size), (count, *size, 1)]
-    if array.dtype != np.uint8 or array.shape not in allowed:
-        raise _unexpected(where, array, f"uint8 {list(allowed[0])}")
+    right = array.dtype == np.uint8 and array.shape in allowed
+    _expect(right, where, f"{array.dtype} {list(array.shape)}", f"uint8 {list(allowed[0])}")
     images = np.moveaxis(array.reshape(count, *size, channels), -1, 1)
     return torch.from_numpy(np.array(images, order="C"))
 
 
 def _labels(where: str, array: Array, count: int) -> Tensor:
-    if array.dtype.kind not in "iu" or array.shape not in ((count,), (count, 1)):
-        raise _unexpected(where, array, f"integers [{count}]")
+    right = array.dtype.kind in "iu" and array.shape in ((count,), (count, 1))
+    _expect(right, where, f"{array.dtype} {list(array.shape)}", f"integers [{count}]")
     low, high = array.min(), array.max()
-    if not 0 <= low <= high < NUM_CLASSES:
-        raise StudyError(
-            f"{where}: labels from {low} to {high}, expected 0 to {NUM_CLASSES - 1}; "
-            "replace the file"
-        )
+    right = 0 <= low <= high < NUM_CLASSES
+    _expect(right, where, f"labels from {low} to {high}", f"0 to {NUM_CLASSES - 1}")
     return torch.from_numpy(array.reshape(count).astype(np.int64))
 
 
-def _unexpected(where: str, array: Array, expected: str) -> StudyError:
-    return StudyError(
-        f"{where}: {array.dtype} {list(array.shape)}, expected {expected}; replace the file"
-    )
+def _expect(right: bool, where: object, found: str, expected: str) -> None:
+    if not right:
+        raise StudyError(f"{where}: {found}, expected {expected}; replace the file")
 
 
 def _read_digits(name: str, place: Path) -> Found:
@@ -178,11 +174,7 @@ def _read_idx(name: str, place: Path) -> Found | None:
         begin = "".join(str(label) for label in read_idx(path).flat[: len(first)])
         if begin != first and place.name != name:
             return None  # files of the other dataset with these names
-        if begin != first:
-            raise StudyError(
-                f"{path}: the first labels are {begin}, expected {first} for {name}; replace the "
-                "file"
-            )
+        _expect(begin == first, path, f"the first labels are {begin}", f"{first} for {name}")
     arrays = [read_idx(path, info.checksums.get(path.name)) for path in paths]
     return [(str(path), array) for path, array in zip(paths, arrays, strict=True)]
 
@@ -205,10 +197,8 @@ def _read_cifar(name: str, place: Path) -> Found | None:
     width = 1 + math.prod(info.shape)  # a label, then the red, green and blue pixels
     counts = [info.num_train // 5] * 5 + [info.num_test]
     for file, batch, count in zip(_CIFAR, batches, counts, strict=True):
-        if len(batch) != count * width:
-            raise StudyError(
-                f"{where}, {file}: {len(batch)} bytes, expected {count * width}; replace the file"
-            )
+        size = count * width
+        _expect(len(batch) == size, f"{where}, {file}", f"{len(batch)} bytes", str(size))
     found = []
     for split, parts in (("train", batches[:-1]), ("test", batches[-1:])):
         rows = np.frombuffer(b"".join(parts), np.uint8).reshape(-1, width)

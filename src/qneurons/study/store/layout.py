@@ -22,14 +22,13 @@ def create(folder: Path) -> None:
         return
     make_folder(folder)
     # Another process may be making the same store, or was killed while it did.
-    ours = {journal.path, journal.length_path}
-    ours |= {*temporaries(path), *temporaries(journal.length_path)}
-    folders = (CHECKPOINTS, RESERVATIONS)
-    found = {
-        inner
-        for outer in folder.iterdir()
-        for inner in (outer.iterdir() if outer.name in folders and outer.is_dir() else [outer])
-    }
+    ours = {journal.path, journal.length_path, *temporaries(path)}
+    ours |= {*temporaries(journal.length_path)}
+    folders = [folder / name for name in (CHECKPOINTS, RESERVATIONS)]
+    found = set(folder.iterdir())
+    for inner in folders:
+        if inner.is_dir():
+            found = (found - {inner}) | set(inner.iterdir())
     foreign = sorted(str(path.relative_to(folder)) for path in found - ours)
     if foreign and not path.exists():
         more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
@@ -37,8 +36,8 @@ def create(folder: Path) -> None:
             f"{folder} is not a store and not empty (it holds {', '.join(foreign[:3])}{more}); "
             "nothing in it was changed; give a new or an empty folder"
         )
-    for name in folders:
-        make_folder(folder / name)
+    for inner in folders:
+        make_folder(inner)
     journal.create()
     with journal.locked():
         replace(path, json.dumps(HEADER).encode() + b"\n")  # last: this makes it a store
