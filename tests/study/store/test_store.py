@@ -145,9 +145,9 @@ def test_a_state_must_have_all_runs_and_the_epoch_must_fit(tmp_path):
     store, origin = new(tmp_path)
     epochs = pretend.epochs(RUNS, 1, 1)
     state = pretend.state(RUNS[:2], 1)
-    with pytest.raises(ValueError, match="must begin with its 3 runs"):
+    with pytest.raises(ValueError, match=r"tensor.* 3 runs"):
         store.commit(RUNS, epochs, provenance=origin, state=state, epoch=1)
-    with pytest.raises(ValueError, match="is at epoch 1, and its state at epoch 2"):
+    with pytest.raises(ValueError, match=r"at epoch 1.*state at epoch 2"):
         store.commit(RUNS, epochs, provenance=origin, state=None, epoch=2)
     assert store.progress() == {}
 
@@ -414,7 +414,7 @@ def test_an_entry_of_another_kind_is_an_error_that_names_the_line(tmp_path):
     with journal.locked():
         journal.read()
         journal.append([{"kind": "music"}])
-    with pytest.raises(StudyError, match=r"line 2, is not understood .*music"):
+    with pytest.raises(StudyError, match=r"line 2,.*music"):
         Store.open(tmp_path)
 
 
@@ -431,7 +431,7 @@ def test_a_damaged_checkpoint_is_an_error_and_its_runs_can_begin_anew(tmp_path):
     path.write_bytes(damaged)
 
     store = Store.open(tmp_path)
-    with pytest.raises(StudyError, match=rf"{name} was changed .* delete it \(its runs then start"):
+    with pytest.raises(StudyError, match=rf"{name} was changed.* delete it"):
         store.checkpoint(IDS[0])
     assert_holds(store, 3, others)
     path.unlink()
