@@ -24,7 +24,7 @@ from qneurons import bench
 from qneurons.activations import resolve
 from qneurons.measuring import measure as measure_calls
 from qneurons.provenance import ORIGIN, provenance
-from qneurons.study.data.datasets import DATASETS, Dataset
+from qneurons.study.data import DATASETS, Dataset
 from qneurons.study.networks import NETWORKS, build
 from qneurons.study.packs.pack import Pack, computing
 from qneurons.study.spec import load_study

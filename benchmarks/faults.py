@@ -29,7 +29,7 @@ from fault_campaign.verdict import Results, results
 from pages import write_between
 
 from qneurons.provenance import provenance
-from qneurons.study.store.store import Store
+from qneurons.study.store import Store
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "faults.json"

@@ -23,11 +23,11 @@ from torch import nn
 import qneurons as qn
 from qneurons.activations import resolve
 from qneurons.provenance import ORIGIN, provenance
-from qneurons.study.data.datasets import ARRAYS, load_dataset
+from qneurons.study.data import ARRAYS, load_dataset
 from qneurons.study.networks import build
 from qneurons.study.runs import parse_setting
 from qneurons.study.spec import load_study, select
-from qneurons.study.store.tables import RUN
+from qneurons.study.store import RUN
 
 COLUMNS = (*RUN, "epoch", "train_loss", "test_loss", "test_accuracy", "seconds", *ORIGIN)
 CHUNK = 2000  # images evaluated at once

@@ -35,7 +35,7 @@ from qneurons.report.figures.artwork import figure_files, write_file
 from qneurons.report.page import origin, write_report
 from qneurons.report.rendering import to_markdown
 from qneurons.study.spec import load_study
-from qneurons.study.store.store import Store
+from qneurons.study.store import Store
 
 ROOT = Path(__file__).parents[1]
 PAPER = ROOT / "results" / "paper"

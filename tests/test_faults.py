@@ -19,8 +19,7 @@ from fault_campaign.processes import Command, Process
 from fault_campaign.trials import Bench, Fault
 from fault_campaign.verdict import Verdict, judge, results
 
-from qneurons.study.store import checkpoints
-from qneurons.study.store.store import Store
+from qneurons.study.store import Store, checkpoints
 from tests.study import pretend
 
 RUNS = pretend.runs(2)

@@ -13,8 +13,7 @@ from fault_campaign.trials import Bench, Fault
 from fault_campaign.verdict import results
 
 from qneurons.study.errors import StudyError
-from qneurons.study.store.header import HEADER
-from qneurons.study.store.store import Store
+from qneurons.study.store import HEADER, Store
 
 SECTOR = 512
 
@@ -121,5 +120,5 @@ def mend(store: Path, error: str) -> None:
         length.unlink()
     elif found := re.search(r"checkpoint (\S+) was changed", error):
         Path(found[1]).unlink()
-    elif "store.json" in error or "has the format" in error:
+    elif "store.json" in error or "has format" in error:
         (store / "store.json").write_text(json.dumps(HEADER))

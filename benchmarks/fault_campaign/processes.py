@@ -22,7 +22,7 @@ import torch._dynamo
 import qneurons.cli.training
 import qneurons.study.spec
 from qneurons.study.execution import session, work
-from qneurons.study.store.store import Store
+from qneurons.study.store import Store
 
 PHASES = STARTING, TRAINING, SAVING = "starting", "training", "saving"
 LIVING: set[int] = set()

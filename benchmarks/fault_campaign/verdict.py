@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from qneurons.study.store.store import Store
+from qneurons.study.store import Store
 
 Results = dict[str, list[str]]  # of every run its epochs, exact to the bit, without the times
 

@@ -8,7 +8,7 @@ from qneurons.report.claims.verdicts import CURVED
 from qneurons.report.comparisons import setting_order
 from qneurons.report.figures.artwork import INK, LOOK, PALE
 from qneurons.report.figures.curves import setting_styles
-from qneurons.study.store.tables import CELL
+from qneurons.study.store import CELL
 
 METRICS = {
     "test_accuracy": (100, {"ylim": (97.0, 98.9)}),

@@ -16,8 +16,8 @@ from qneurons.report.inference import ALPHA, Estimate, estimate, holm
 from qneurons.report.page import rows_of
 from qneurons.report.rendering import Table
 from qneurons.report.tables import compared_at
-from qneurons.study.data.datasets import DATASETS
-from qneurons.study.store.tables import CELL
+from qneurons.study.data import DATASETS
+from qneurons.study.store import CELL
 
 DAY = 86400
 WORDS = ("hold", "do not hold", "are not decided yet")  # as ANSWERS, of several

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from qneurons.study.store.store import Store
+from qneurons.study.store import Store
 
 
 def refused(result, *words, code=1):

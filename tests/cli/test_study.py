@@ -14,7 +14,7 @@ from qneurons import cli
 from qneurons.cli.study import _values
 from qneurons.study import files
 from qneurons.study.packs.pack import PRECISIONS
-from qneurons.study.store.store import Store
+from qneurons.study.store import Store
 
 
 def test_the_studies_are_listed(invoke):

@@ -9,7 +9,7 @@ import torch
 from qneurons.cli import training
 from qneurons.cli.training import chosen_device, chosen_precision
 from qneurons.study.errors import StudyError
-from qneurons.study.store.store import Store
+from qneurons.study.store import Store
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

@@ -14,7 +14,7 @@ import torch
 
 from qneurons.study.execution.executor import Halt, never
 from qneurons.study.execution.session import run_study
-from qneurons.study.store.store import Store
+from qneurons.study.store import Store
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(

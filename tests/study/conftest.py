@@ -9,7 +9,7 @@ import torch
 from qneurons.study.execution import work
 from qneurons.study.execution.progress import Notice
 from qneurons.study.execution.session import run_study
-from qneurons.study.store.store import Store
+from qneurons.study.store import Store
 
 
 class Bench:

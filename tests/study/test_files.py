@@ -17,7 +17,7 @@ from qneurons.study.errors import StudyError
         (errno.EFBIG, "free some space"),
         (errno.EACCES, "make it writable"),
         (errno.EROFS, "make it writable"),
-        (errno.EIO, "mend that and run the same command again"),
+        (errno.EIO, "fix that and run the same command again"),
         (errno.ENOENT, "check the path"),
         (errno.ENOTDIR, "give the path of a folder"),
     ],

@@ -17,13 +17,13 @@ PRINTED = {
 }
 SHAPES = {"mnist-cnn": (1, 28, 28), "mnist-mlp": (1, 28, 28), "cifar-cnn": (3, 32, 32)}
 LETTERS = {
-    "Convolution": "c",
-    "Activation": "a",
-    "BatchNorm": "n",
-    "MaxPool": "p",
-    "Flatten": "f",
-    "Dense": "d",
-    "Dropout": "o",
+    "ConvolutionLayer": "c",
+    "ActivationLayer": "a",
+    "BatchNormLayer": "n",
+    "MaxPoolLayer": "p",
+    "FlattenLayer": "f",
+    "DenseLayer": "d",
+    "DropoutLayer": "o",
 }
 
 

@@ -39,9 +39,8 @@ class TestSetting:
         "text", ["", "Base", "q", "c", "n", "c-1", "n-1", "nan", "n1@2", "c1e999", "n1e999", "nc1"]
     )
     def test_what_cannot_be_read(self, text):
-        with pytest.raises(StudyError, match="write 'base', 'limit', 'c<lam>'") as error:
+        with pytest.raises(StudyError, match=f"{text!r}.*'base', 'limit', 'c<lam>'"):
             parse_setting(text)
-        assert str(error.value).startswith(f"cannot read the setting {text!r};")
 
     def test_lam(self):
         assert [parse_setting("a5").lam(epoch) for epoch in (1, 3)] == [5.0, 2.5]

@@ -1,7 +1,6 @@
 """Studies: the paper's grid counted, a user's own file and its mistakes, selections."""
 
 import collections
-import re
 import tomllib
 from pathlib import Path
 
@@ -142,10 +141,9 @@ class TestOwnFile:
         assert load_study("paper").epochs == 100
 
 
-def expect(message, name="mine.toml"):
-    with pytest.raises(StudyError) as error:
+def expect(pattern, name="mine.toml"):
+    with pytest.raises(StudyError, match=pattern) as error:
         load_study(name)
-    assert message in str(error.value)
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -154,33 +152,37 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("old", "new", "message"),
         [
-            ('"digits"', '"mnits"', "dataset: unknown dataset 'mnits'; did you mean 'mnist'?"),
-            ('"mnist-mlp"', '"mnist-mpl"', "network: unknown network 'mnist-mpl'; did you mean"),
-            ('"tanh"', '"tahn"', "activation: unknown activation 'tahn'; did you mean 'tanh'?"),
-            ('"base"', '"bas"', "setting: cannot read the setting 'bas'; write 'base'"),
-            ("false", '"no"', "dropout: must be true or false, got 'no'"),
-            ("false", "0", "dropout: must be true or false, got 0"),
-            ('"digits"', "3", "dataset: must be a text that is not empty, got 3"),
-            ('"elu", "tanh"', "", "activation: the list is empty"),
-            ('"elu"', '["elu"]', "activation: must be a text that is not empty, got ['elu']"),
-            ("= 32", "= 0", "batch_size: must be an integer from 1"),
-            ("= 32", "= 3.0", "batch_size: must be an integer from 1"),
-            ("= 32", "= true", "batch_size: must be an integer from 1"),
-            ("= 32", "= [32]", "batch_size: must be an integer from 1"),
-            ("rate = 1", "rate = 0", "learning_rate: must be a finite number above 0, got 0.0"),
-            ("rate = 1", "rate = inf", "learning_rate: must be a finite number above 0, got inf"),
-            ("rate = 1", "rate = nan", "learning_rate: must be a finite number above 0, got nan"),
-            ("rate = 1", f"rate = 1{'0' * 400}", "a finite number above 0, got inf"),
-            ("rate = 1", f"rate = -1{'0' * 400}", "a finite number above 0, got -inf"),
-            ("rate = 1", "rate = '1'", "learning_rate: must be a finite number above 0, got '1'"),
-            ("rate = 1", "rate = 1\nlearning_rate_decay = 1", "learning_rate_decay: must be"),
-            ("rate = 1", "rate = 1\nphi = -1", "phi: must be a number from 0 to 1e+06, got -1.0"),
-            ("rate = 1", "rate = 1\nphi = 1e300", "a number from 0 to 1e+06, got 1e+300"),
-            ("size = 32", "size = 1", "batch_size 1 leaves a batch of one of the 1200 images"),
-            ("size = 32", "size = 1199", "batch_size 1199 leaves a batch of one of the 1200"),
-            ("rate = 1", "rate = 1\nphy = 1", "unknown key 'phy'; did you mean 'phi'?"),
-            ("learning_rate = 1", "", "the key 'learning_rate' is missing"),
-            ('network = "mnist-mlp"', "", "the key 'network' is missing"),
+            ('"digits"', '"mnits"', "dataset: .*'mnits'.*'mnist'"),
+            ('"mnist-mlp"', '"mnist-mpl"', "network: .*'mnist-mpl'.*'mnist-mlp'"),
+            ('"tanh"', '"tahn"', "activation: .*'tahn'.*'tanh'"),
+            ('"base"', '"bas"', "setting: .*'bas'.*'base'"),
+            ("false", '"no"', "dropout: .*true or false.*'no'"),
+            ("false", "0", "dropout: .*true or false.* 0"),
+            ('"digits"', "3", "dataset: .*text.* 3"),
+            ('"elu", "tanh"', "", "activation: .*empty"),
+            ('"elu"', '["elu"]', r"activation: .*text.*\['elu'\]"),
+            ("= 32", "= 0", "batch_size: .*integer from 1.* 0"),
+            ("= 32", "= 3.0", "batch_size: .*integer from 1.* 3.0"),
+            ("= 32", "= true", "batch_size: .*integer from 1.* True"),
+            ("= 32", "= [32]", r"batch_size: .*integer from 1.*\[32\]"),
+            ("rate = 1", "rate = 0", "learning_rate: .*above 0.* 0.0"),
+            ("rate = 1", "rate = inf", "learning_rate: .*finite.* inf"),
+            ("rate = 1", "rate = nan", "learning_rate: .*finite.* nan"),
+            ("rate = 1", f"rate = 1{'0' * 400}", "learning_rate: .*finite.* inf"),
+            ("rate = 1", f"rate = -1{'0' * 400}", "learning_rate: .*finite.* -inf"),
+            ("rate = 1", "rate = '1'", "learning_rate: .*finite.*'1'"),
+            (
+                "rate = 1",
+                "rate = 1\nlearning_rate_decay = 1",
+                "learning_rate_decay: .*below 1",
+            ),
+            ("rate = 1", "rate = 1\nphi = -1", r"phi: .*0 to 1e\+06.* -1.0"),
+            ("rate = 1", "rate = 1\nphi = 1e300", r"phi: .*0 to 1e\+06.* 1e\+300"),
+            ("size = 32", "size = 1", "batch_size 1 .*1200 images of digits"),
+            ("size = 32", "size = 1199", "batch_size 1199 .*1200 images of digits"),
+            ("rate = 1", "rate = 1\nphy = 1", "'phy'.*'phi'"),
+            ("learning_rate = 1", "", "'learning_rate' is missing"),
+            ('network = "mnist-mlp"', "", "'network' is missing"),
         ],
     )
     def test_in_a_grid_name_file_grid_and_key(self, write, old, new, message):
@@ -190,26 +192,26 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("old", "new", "message"),
         [
-            ("epochs = 3", "epochs = 0", "epochs: must be an integer from 1"),
-            ("epochs = 3", "", "the key 'epochs' is missing"),
-            ('title = "mine"', "", "the key 'title' is missing"),
-            ('"mine"', "5", "title: must be a text"),
-            ("seeds = [4, 7]", "", "the key 'seeds' is missing"),
-            ("[4, 7]", "0", "seeds: must be how many, from 1 to 2**31 - 1, or a list as in [0, "),
-            ("[4, 7]", "'0-4'", "or a list as in [0, 1, 2], got '0-4'"),
-            ("[4, 7]", "[]", "seeds: the list is empty"),
-            ("[4, 7]", "[-1]", "seeds: must be a seed, an integer from 0 to 2**63 - 1, got -1"),
-            ("[4, 7]", "[1.0]", "seeds: must be a seed"),
-            ("[4, 7]", "1000000000", "grid 1: more than 100,000 runs"),
-            ("[4, 7]", "9000000000", "seeds: must be how many"),
-            ("epochs = 3", "epochs = 3\nsedes = 3", "unknown key 'sedes'; did you mean 'seeds'?"),
-            ("[[grid]]", "[[gird]]", "unknown key 'gird'; did you mean 'grid'?"),
-            ("epochs = 3", "epochs = 3\ninclude = 3", "include: must be a text"),
-            ("epochs = 3", "epochs = 3\ninclude = ['papr']", "unknown study 'papr'; did you mean"),
-            ("epochs = 3", "epochs = 3\ninclude = ['mine.toml']", "'mine.toml' includes this file"),
-            ("epochs = 3", "epochs = ", "(at line 3, column 10)"),
-            ("epochs = 3", "epochs = 3\nepochs = 4", "(at line 4, column 11)"),
-            ("[4, 7]", "[" * 5000, "maximum recursion depth exceeded"),
+            ("epochs = 3", "epochs = 0", "epochs: .*integer from 1.* 0"),
+            ("epochs = 3", "", "'epochs' is missing"),
+            ('title = "mine"', "", "'title' is missing"),
+            ('"mine"', "5", "title: .*text.* 5"),
+            ("seeds = [4, 7]", "", "'seeds' is missing"),
+            ("[4, 7]", "0", "seeds: .*from 1 .*a list.* 0"),
+            ("[4, 7]", "'0-4'", "seeds: .*a list.*'0-4'"),
+            ("[4, 7]", "[]", "seeds: .*empty"),
+            ("[4, 7]", "[-1]", "seeds: .*from 0 .* -1"),
+            ("[4, 7]", "[1.0]", "seeds: .*integer.* 1.0"),
+            ("[4, 7]", "1000000000", "grid 1: .*100,000 runs"),
+            ("[4, 7]", "9000000000", "seeds: .*a list.* 9000000000"),
+            ("epochs = 3", "epochs = 3\nsedes = 3", "'sedes'.*'seeds'"),
+            ("[[grid]]", "[[gird]]", "'gird'.*'grid'"),
+            ("epochs = 3", "epochs = 3\ninclude = 3", "include: .*text.* 3"),
+            ("epochs = 3", "epochs = 3\ninclude = ['papr']", "study 'papr'.*'paper'"),
+            ("epochs = 3", "epochs = 3\ninclude = ['mine.toml']", "include: 'mine.toml'"),
+            ("epochs = 3", "epochs = ", "line 3, column 10"),
+            ("epochs = 3", "epochs = 3\nepochs = 4", "line 4, column 11"),
+            ("[4, 7]", "[" * 5000, "recursion"),
         ],
     )
     def test_outside_name_file_and_key_or_line(self, write, old, new, message):
@@ -218,28 +220,28 @@ class TestMistakes:
 
     def test_of_a_file_without_runs(self, write):
         write(name="mine.toml", text='title = "t"\nepochs = 1')
-        expect("mine.toml: no runs; add a [[grid]]")
+        expect(r"mine.toml: no runs.*\[\[grid\]\]")
         write(name="mine.toml", text='title = "t"\nepochs = 1\ngrid = 5\nseeds = 1')
-        expect("mine.toml: grid: must be a [[grid]] table, got 5")
+        expect("mine.toml: grid: .*table.* 5")
 
     def test_seeds_that_would_have_no_effect(self, write):
         write(name="mine.toml", text='title = "t"\nepochs = 1\nseeds = 3\ninclude = ["paper"]')
-        expect("mine.toml: seeds: has no effect without a [[grid]]")
+        expect("mine.toml: seeds: .*no effect.*remove")
 
     def test_including_in_a_circle(self, write, tmp_path):
         (tmp_path / "deeper").mkdir()
         text = 'title = "t"\nepochs = 1\ninclude = ["../deeper/b.toml"]'
         write(name="deeper/a.toml", text=text)
         write(name="deeper/b.toml", text=text.replace("b.toml", "a.toml"))
-        expect("includes this file", name="deeper/a.toml")
+        expect("b.toml: include: '../deeper/a.toml'", name="deeper/a.toml")
 
     def test_of_the_name(self, write, tmp_path):
-        expect("unknown study 'quikstart'; did you mean 'quickstart'?", name="quikstart")
-        expect("cannot read the study none.toml: No such file or directory", name="none.toml")
+        expect("study 'quikstart'.*'quickstart'", name="quikstart")
+        expect("none.toml: No such file or directory", name="none.toml")
         (tmp_path / "folder.toml").mkdir()
-        expect("cannot read the study folder.toml: Is a directory", name="folder.toml")
+        expect("folder.toml: Is a directory", name="folder.toml")
         (tmp_path / "latin.toml").write_bytes(b'title = "\xe9"')
-        expect("latin.toml: it is not UTF-8 ('utf-8' codec can't decode", name="latin.toml")
+        expect("latin.toml: .*save it as UTF-8", name="latin.toml")
         (tmp_path / "windows.toml").write_bytes(b"\xef\xbb\xbf" + (tmp_path / write()).read_bytes())
         assert load_study("windows.toml").runs == load_study("mine.toml").runs
 
@@ -275,23 +277,23 @@ class TestSelect:
     @pytest.mark.parametrize(
         ("only", "message"),
         [
-            ("netwrk=mnist-mlp", "unknown key 'netwrk'; did you mean 'network'?"),
-            ("seed=3", "unknown key 'seed'"),
-            ("activation=eluu", "unknown activation of paper 'eluu'; did you mean 'elu'?"),
-            ("activation=gelu", "the known ones: tanh, relu, elu, softplus"),
-            ("activation=elu|", "unknown activation of paper ''"),
-            ("setting=base|c0.3", "unknown setting of paper 'c0.3'"),
-            ("setting=bse", "cannot read the setting 'bse'"),
-            ("dropout=no", "unknown dropout of paper 'no'; "),
-            ("activation=elu,activation=tanh", "activation comes twice; write activation=one|"),
-            ("activation", "cannot read 'activation'; write key=value"),
-            ("", "cannot read ''; write key=value"),
-            ("activation=elu,", "cannot read ''; write key=value"),
-            ("dataset=mnist,network=cifar-cnn", "leaves no run of paper"),
+            ("netwrk=mnist-mlp", "'netwrk'.*'network'"),
+            ("seed=3", "key 'seed'"),
+            ("activation=eluu", "activation of paper 'eluu'.*'elu'"),
+            ("activation=gelu", "'gelu'.*tanh, relu, elu, softplus"),
+            ("activation=elu|", "activation of paper ''"),
+            ("setting=base|c0.3", "setting of paper 'c0.3'"),
+            ("setting=bse", "setting 'bse'"),
+            ("dropout=no", "dropout of paper 'no'.*false, true"),
+            ("activation=elu,activation=tanh", r"activation .*twice.*activation=one\|other"),
+            ("activation", "'activation'; write key=value"),
+            ("", "''; write key=value"),
+            ("activation=elu,", "''; write key=value"),
+            ("dataset=mnist,network=cifar-cnn", "no run of paper"),
         ],
     )
     def test_only_mistaken(self, paper, only, message):
-        with pytest.raises(StudyError, match=re.escape(message)) as error:
+        with pytest.raises(StudyError, match=message) as error:
             select(paper, only=only)
         assert str(error.value).startswith(f"only {only!r}")
 

@@ -32,7 +32,7 @@ def quickstart(
         from qneurons.cli.training import train_here
         from qneurons.report import comparisons, page, rendering, tables
         from qneurons.study.spec import load_study
-        from qneurons.study.store.store import Store
+        from qneurons.study.store import Store
 
         study = load_study("quickstart")
         store = out / "store"

@@ -23,7 +23,7 @@ def report(
     """Write tables, figures and verdicts from a store as one page."""
     with one_line_errors(debug):
         from qneurons.study.spec import load_study
-        from qneurons.study.store.store import Store
+        from qneurons.study.store import Store
 
         chosen = load_study(study) if study else None
         opened = Store.open(store, readonly=True)

@@ -133,7 +133,7 @@ def run(
     with one_line_errors(debug):
         from qneurons.cli.training import Place, train_here
         from qneurons.study.spec import load_study, select
-        from qneurons.study.store.store import Store
+        from qneurons.study.store import Store
 
         whole = load_study(name)
         study = select(whole, only=only, seeds=seeds, epochs=epochs)
@@ -162,7 +162,7 @@ def run(
 def status(store: StoreFolder, debug: Debug = False) -> None:
     """Show what a store holds."""
     with one_line_errors(debug):
-        from qneurons.study.store.store import Store
+        from qneurons.study.store import Store
 
         opened = Store.open(store, readonly=True)
         runs, progress, diverged = opened.runs(), opened.progress(), opened.diverged()
@@ -192,7 +192,7 @@ def merge_(
 ) -> None:
     """Join stores, for example of several machines. Stores that disagree are refused."""
     with one_line_errors(debug):
-        from qneurons.study.store.merging import merge
+        from qneurons.study.store import merge
 
         merged = merge(sources, into)
         console().print(
@@ -214,7 +214,7 @@ def export(
 ) -> None:
     """Write everything that is recorded as tidy rows, one for each epoch of each run."""
     with one_line_errors(debug):
-        from qneurons.study.store.store import Store
+        from qneurons.study.store import Store
 
         chosen = format or file.suffix.removeprefix(".").lower()
         if chosen not in FORMATS and format is None:

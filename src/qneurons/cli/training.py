@@ -21,7 +21,7 @@ from qneurons.study.execution.progress import Notice
 from qneurons.study.execution.session import run_study
 from qneurons.study.packs.pack import PRECISIONS
 from qneurons.study.runs import Study
-from qneurons.study.store.store import Store
+from qneurons.study.store import Store
 
 EXECUTORS = ("local", "ray")
 EXIT_CODES = {Outcome.FINISHED: 0, Outcome.TIME_LIMIT: 3, Outcome.INTERRUPTED: 130}

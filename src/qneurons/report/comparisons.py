@@ -23,7 +23,7 @@ from qneurons.report.inference import ALPHA, Estimate, estimate, holm, paired_te
 from qneurons.schedules import Annealed
 from qneurons.study.errors import StudyError
 from qneurons.study.runs import parse_setting
-from qneurons.study.store.tables import CELL, RUN
+from qneurons.study.store import CELL, RUN
 
 STATES = ("compared", "incomplete", "diverged")  # of a run
 MIN_PAIRS = 3  # fewer seeds show neither the absence of a gain nor that more runs diverge

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from qneurons.report.comparisons import MIN_PAIRS, Cell, Contrast, Final, Metric, contrasts, finals
 from qneurons.report.inference import estimate, paired_test
 from qneurons.report.numbers import Number, number
-from qneurons.study.data.datasets import NUM_CLASSES
+from qneurons.study.data import NUM_CLASSES
 
 MARGIN = 0.05  # a gain below this share of base's error (of base's loss) is not worth having
 LEAST_ERROR = 1e-4  # a share of an error below one image in ten thousand means nothing

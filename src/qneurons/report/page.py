@@ -33,7 +33,7 @@ from qneurons.report.figures.densities import is_drawable
 from qneurons.report.figures.neurons import paper_figures
 from qneurons.report.rendering import Table, number_text, to_markdown
 from qneurons.study.errors import StudyError
-from qneurons.study.store.tables import PROVENANCE
+from qneurons.study.store import PROVENANCE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

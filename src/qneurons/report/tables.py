@@ -18,7 +18,7 @@ from qneurons.report.comparisons import (
 )
 from qneurons.report.inference import Estimate
 from qneurons.report.rendering import NONE, Table, difference_texts, estimate_text, p_text
-from qneurons.study.store.tables import CELL
+from qneurons.study.store import CELL
 
 if TYPE_CHECKING:
     from qneurons.study.runs import Run

@@ -1,4 +1,4 @@
-"""The paper's experiment as one program: what is trained, on which data, how, and what is kept."""
+"""The study: what is trained, on which data, how, and what is recorded."""
 
 from qneurons.study.errors import StudyError
 

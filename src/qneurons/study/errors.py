@@ -1,15 +1,15 @@
-"""The errors of a study."""
+"""The error of a study, and the one for an unknown name."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class StudyError(Exception):
-    """What a user can mend: the message says what was received, what is allowed, and the remedy."""
+    """A mistake that the user can fix: the message has the value, the rule and the remedy."""
 
 
 def unknown(what: str, name: object, known: Iterable[str]) -> StudyError:
-    """The error for a name that is none of the known ones, with the nearest of them."""
+    """The error for a name that is not known; suggests the closest known one."""
     known = list(known)
     near = difflib.get_close_matches(str(name).lower(), known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""

@@ -1,4 +1,4 @@
-"""What is trained (a setting, a run, and a study, which is a list of runs) and recorded."""
+"""The vocabulary of a study: settings, runs, what is recorded of an epoch, studies."""
 
 import dataclasses
 import functools
@@ -12,20 +12,20 @@ from qneurons.study.errors import StudyError
 
 # Batch size and learning rate of the paper's networks.
 PAPER_PROTOCOL = {"mnist-mlp": (64, 0.05), "mnist-cnn": (64, 0.05), "cifar-cnn": (32, 0.01)}
-LARGEST = 1e6  # of λ, φ and η: far beyond any use, and far within float32
+LARGEST = 1e6  # allowed value of λ, φ and η: larger than any useful one, harmless in float32
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How an activation is used; ``str`` is the canonical notation.
+    """How an activation is used; ``str`` gives the canonical notation.
 
-    ======================  =========================================================
+    ======================  =============================================================
     ``base``                f itself
-    ``limit``               f'(x) x, where the q-activation tends to as λ and φ vanish
-    ``c0.02``, ``a5@0.25``  the q-activation with λ by that schedule
-    ``n0.001``              f itself, and Gaussian noise of variance η / (1 + t)^0.55
-                            on the gradients of step t = 0, 1, ... (η = 0.001)
-    ======================  =========================================================
+    ``limit``               f'(x) x, the limit of the q-activation as λ and φ vanish
+    ``c0.02``, ``a5@0.25``  the q-activation, with λ from that schedule
+    ``n0.001``              f itself, with Gaussian noise of variance η / (1 + t)^0.55 on
+                            the gradients of step t = 0, 1, ... (η = 0.001)
+    ======================  =============================================================
 
     Example:
         >>> parse_setting("a1").lam(epoch=3)
@@ -39,7 +39,7 @@ class Setting:
     eta: float = 0.0
 
     def lam(self, epoch: int) -> float:
-        """λ at epoch 1, 2, ...; 0 where nothing is drawn."""
+        """λ at epoch 1, 2, ...; 0 if the activation draws no noise."""
         return 0.0 if self.schedule is None else self.schedule(epoch)
 
     def __str__(self) -> str:
@@ -49,11 +49,11 @@ class Setting:
 
 
 def parse_setting(text: str) -> Setting:
-    """Reads the notation of a setting; the inverse of ``str``."""
+    """Reads the notation of a setting, the inverse of ``str``."""
     if text in ("base", "limit"):
         return Setting(text)
     try:
-        if text.startswith("n"):  # a number as in c0.001
+        if text.startswith("n"):  # its number is written as in c0.001
             setting = Setting("gradient-noise", eta=parse_schedule(f"c{text[1:]}")(1))
         else:
             setting = Setting("q", parse_schedule(text))
@@ -70,7 +70,7 @@ def parse_setting(text: str) -> Setting:
 
 @dataclass(frozen=True, order=True)
 class Run:
-    """One training, whole: everything that its results depend on but the number of epochs."""
+    """One training: everything that its results depend on, except the number of epochs."""
 
     dataset: str
     network: str
@@ -85,39 +85,35 @@ class Run:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            if field.type is float:  # so that equal runs, of 1 and of 1.0, have one id
+            if field.type is float:  # so that runs with 1 and with 1.0 have the same id
                 object.__setattr__(self, field.name, float(getattr(self, field.name)))
 
     @functools.cached_property
     def id(self) -> str:
-        """16 hexadecimal digits that name the run by its content, in every store and for good."""
+        """16 hexadecimal digits, a hash of the content. Stores rely on it: it must not change."""
         content = json.dumps(dataclasses.asdict(self), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @property
     def protocol(self) -> str:
-        """In words what departs from the paper's protocol for the network; "" if nothing does."""
+        """What differs from the paper's protocol for the network, in words; "" if nothing."""
         batch_size, learning_rate = PAPER_PROTOCOL.get(self.network, (None, None))
-        usual = {
-            "batch_size": (batch_size, "batch size"),
-            "learning_rate": (learning_rate, "learning rate"),
-            "learning_rate_decay": (1e-6, "learning rate decay"),
-            "phi": (1e-3, "φ"),
-        }
-        return ", ".join(
-            f"{words} {getattr(self, name)}"
-            for name, (value, words) in usual.items()
-            if getattr(self, name) != value
+        usual = (
+            ("batch size", self.batch_size, batch_size),
+            ("learning rate", self.learning_rate, learning_rate),
+            ("learning rate decay", self.learning_rate_decay, 1e-6),
+            ("φ", self.phi, 1e-3),
         )
+        return ", ".join(f"{name} {ours}" for name, ours, paper in usual if ours != paper)
 
     @property
     def cell(self) -> tuple[str, str, bool, str, str]:
-        """What settings are compared within: all that a run depends on but setting and seed."""
+        """Everything that a run depends on, except setting and seed, which a cell compares."""
         return self.dataset, self.network, self.dropout, self.activation, self.protocol
 
 
 def packable(run: Run) -> tuple[object, ...]:
-    """Runs of which this is equal may share a pack."""
+    """Runs can share a pack if this is equal."""
     protocol = run.batch_size, run.learning_rate, run.learning_rate_decay, run.phi
     return run.dataset, run.network, run.dropout, *protocol
 
@@ -126,11 +122,11 @@ def packable(run: Run) -> tuple[object, ...]:
 class Epoch:
     """What is recorded of one run after one epoch.
 
-    Losses and accuracies without a suffix are in the mode ``"sample"``, as in the paper's code;
-    for settings without noise all modes are alike. The training loss in the limit takes as long as
-    the training loss itself, so it is recorded in every tenth epoch only, and else NaN.
-    ``seconds`` is the time of the pack's epoch, evaluation included, divided among its runs. A run
-    whose loss is no longer finite has diverged and ends there.
+    Losses and accuracies without suffix are evaluated in mode ``"sample"``, as in the paper's code.
+    For settings without noise all modes give the same. ``train_loss_limit`` costs as much as
+    ``train_loss``, so it is recorded only in every tenth epoch and is NaN in the others.
+    ``seconds`` is the time of the pack's epoch, with evaluation, divided by the number of its
+    runs. A run whose loss is not finite has diverged and ends there.
     """
 
     run: str

@@ -1,4 +1,4 @@
-"""Studies written in TOML: the grids of runs that come with the package, and a user's own."""
+"""Reads studies, which are grids of runs, from TOML files; selects parts of them."""
 
 import dataclasses
 import itertools
@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from qneurons.activations import resolve
-from qneurons.study.data.datasets import DATASETS
+from qneurons.study.data import DATASETS
 from qneurons.study.errors import StudyError, unknown
-from qneurons.study.networks import NETWORKS, BatchNorm
+from qneurons.study.networks import NETWORKS, BatchNormLayer
 from qneurons.study.runs import LARGEST, Run, Study, parse_setting
 
-MOST_RUNS = 100_000  # a slip such as seeds = 1000000000 shall not fill the memory
+MOST_RUNS = 100_000  # so that a typo such as seeds = 1000000000 does not fill the memory
 
 
 def study_names() -> list[str]:
@@ -38,19 +38,19 @@ def select(
     seeds: str | None = None,
     epochs: int | None = None,
 ) -> Study:
-    """A part of a study, or the same runs with other seeds or to another epoch.
+    """A part of a study, or its runs with other seeds or another number of epochs.
 
     Args:
-        study (Study): the whole.
+        study (Study): the whole study.
         only (str, optional): the values to keep, for example
             ``"network=mnist-mlp,setting=base|c0.1,dropout=false"``.
-        seeds (str, optional): the seeds instead of the study's own: ``"0-9"`` or ``"0,3,5-7"``.
-        epochs (int, optional): the number of epochs instead of the study's own.
+        seeds (str, optional): replaces the study's seeds: ``"0-9"`` or ``"0,3,5-7"``.
+        epochs (int, optional): replaces the study's number of epochs.
     """
     runs: Iterable[Run] = study.runs
     if only is not None:
         kept = _filter(study, only)
-        runs = [run for run in runs if all(_text(run, key) in kept[key] for key in kept)]
+        runs = [run for run in runs if all(_written(run, key) in kept[key] for key in kept)]
         if not runs:
             raise StudyError(f"only {only!r} leaves no run of {study.name}; give fewer conditions")
     if seeds is not None:
@@ -63,10 +63,10 @@ def select(
 
 
 def _is(kind: type, rule: str, allowed: Callable[[Any], bool]) -> Callable[[Any], Any]:
-    """A reader of a value, which raises ValueError where the rule is broken."""
+    """A function that returns a value if it is allowed, and else raises ValueError."""
 
     def read(value: Any) -> Any:
-        if type(value) is int and kind is float:  # 1 will do for 1.0
+        if type(value) is int and kind is float:  # 1 is accepted for 1.0
             value = float(str(value))  # inf where float(value) would raise
         if type(value) is not kind or not allowed(value):  # not isinstance: True is an int
             raise ValueError(f"must be {rule}, got {value!r}")
@@ -75,47 +75,36 @@ def _is(kind: type, rule: str, allowed: Callable[[Any], bool]) -> Callable[[Any]
     return read
 
 
-_words = _is(str, "a text that is not empty", bool)
+_text = _is(str, "a text that is not empty", bool)
 
 
-def _name_of(what: str, known: Mapping[str, Any]) -> Callable[[Any], str]:
-    def read(value: Any) -> str:
-        if _words(value) not in known:
-            raise unknown(what, value, known)
-        return value
-
-    return read
+def _known(what: str, value: Any, known: Iterable[str]) -> str:
+    if _text(value) not in known:
+        raise unknown(what, value, known)
+    return value
 
 
-_count, _num_seeds = (
-    _is(int, rule, lambda n: 1 <= n < 2**31)
-    for rule in (
-        "an integer from 1 to 2**31 - 1",
-        "how many, from 1 to 2**31 - 1, or a list as in [0, 1, 2]",
-    )
+_count = _is(int, "an integer from 1 to 2**31 - 1", lambda n: 1 <= n < 2**31)
+_num_seeds = _is(
+    int, "their number, from 1 to 2**31 - 1, or a list such as [0, 1]", lambda n: 1 <= n < 2**31
 )
-_seed = _is(int, "a seed, an integer from 0 to 2**63 - 1", lambda n: 0 <= n < 2**63)
-_rate = _is(float, "a finite number above 0", lambda x: 0 < x < math.inf)
-_decay = _is(float, "a number from 0 to below 1", lambda x: 0 <= x < 1)
-_phi = _is(float, f"a number from 0 to {LARGEST:g}", lambda x: 0 <= x <= LARGEST)
+_seed = _is(int, "an integer from 0 to 2**63 - 1", lambda n: 0 <= n < 2**63)
 
-# The keys of [[grid]]: each of the axes is one value or a list.
+# The keys of [[grid]]. The value of an axis may be a list.
 _AXES: dict[str, Callable[[Any], Any]] = {
-    "dataset": _name_of("dataset", DATASETS),
-    "network": _name_of("network", NETWORKS),
+    "dataset": lambda value: _known("dataset", value, DATASETS),
+    "network": lambda value: _known("network", value, NETWORKS),
     "dropout": _is(bool, "true or false", lambda _: True),
-    "activation": lambda value: resolve(_words(value)).name,
-    "setting": lambda value: str(parse_setting(_words(value))),
+    "activation": lambda value: resolve(_text(value)).name,
+    "setting": lambda value: str(parse_setting(_text(value))),
 }
-_NUMBERS = {
+_NUMBERS: dict[str, Callable[[Any], Any]] = {
     "batch_size": _count,
-    "learning_rate": _rate,
-    "learning_rate_decay": _decay,
-    "phi": _phi,
+    "learning_rate": _is(float, "a finite number above 0", lambda x: 0 < x < math.inf),
+    "learning_rate_decay": _is(float, "a number from 0 to below 1", lambda x: 0 <= x < 1),
+    "phi": _is(float, f"a number from 0 to {LARGEST:g}", lambda x: 0 <= x <= LARGEST),
 }
-_OPTIONAL = {
-    field.name for field in dataclasses.fields(Run) if field.default is not dataclasses.MISSING
-}
+_OPTIONAL = ("learning_rate_decay", "phi")
 
 
 def _read(where: str, value: Any, read: Callable[[Any], Any]) -> Any:
@@ -132,15 +121,15 @@ def _read_list(where: str, value: Any, read: Callable[[Any], Any]) -> list[Any]:
     return [_read(where, value, read) for value in values]
 
 
-def _check_keys(where: str, table: Mapping[str, Any], known: Iterable[str]) -> None:
+def _check_keys(
+    where: str, table: Mapping[str, Any], known: Iterable[str], optional: Iterable[str]
+) -> None:
     for key in table:
         if key not in known:
             raise StudyError(f"{where}: {unknown('key', key, known)}")
-
-
-def _check_complete(where: str, table: Mapping[str, Any], needed: Iterable[str]) -> None:
-    if missing := [key for key in needed if key not in table]:
-        raise StudyError(f"{where}: the key {missing[0]!r} is missing; add it")
+    for key in known:
+        if key not in table and key not in optional:
+            raise StudyError(f"{where}: the key {key!r} is missing; add it")
 
 
 def _packaged() -> Traversable:
@@ -148,58 +137,54 @@ def _packaged() -> Traversable:
 
 
 def _load(name: str, beside: Path, including: tuple[Path, ...]) -> Study:
-    """Reads a study; a path that is not absolute begins at the folder ``beside``."""
+    """Reads a study. A relative path starts at the folder ``beside``."""
     packaged = name in study_names()
     path = beside / (f"{name}.toml" if packaged else name)
     label = path.name if packaged else str(path)
     if path.suffix != ".toml":
-        raise StudyError(f"{unknown('study', name, study_names())}; or name a .toml file")
+        raise StudyError(f"{unknown('study', name, study_names())}; or give a .toml file")
     if not packaged and path.resolve() in including:
-        raise StudyError(f"{including[-1]}: include: {name!r} includes this file; take it out")
+        raise StudyError(f"{including[-1]}: include: {name!r} includes this file; remove it")
     try:
         file = _packaged() / path.name if packaged else path
-        table = tomllib.loads(file.read_text(encoding="utf-8-sig"))  # as some editors write it
+        table = tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors write a BOM
     except OSError as error:
         raise StudyError(
-            f"cannot read the study {label}: {error.strerror}; name a .toml file, or one of "
+            f"cannot read the study {label}: {error.strerror}; give a .toml file, or one of "
             f"{', '.join(study_names())}"
         ) from None
     except UnicodeDecodeError as error:
         raise StudyError(f"{label}: it is not UTF-8 ({error}); save it as UTF-8") from None
-    except (ValueError, RecursionError) as error:  # not TOML, which names the line
+    except (ValueError, RecursionError) as error:  # not TOML; the error names the line
         raise StudyError(f"{label}: {error}") from None
-    _check_keys(label, table, ["title", "epochs", "seeds", "grid", "include"])
-    _check_complete(label, table, ["title", "epochs", *(["seeds"] if "grid" in table else [])])
+    optional = ["grid", "include", *(["seeds"] if "grid" not in table else [])]
+    _check_keys(label, table, ["title", "epochs", "seeds", "grid", "include"], optional)
     runs: list[Run] = []
     if "include" in table:
-        for other in _read_list(f"{label}: include", table["include"], _words):
+        for other in _read_list(f"{label}: include", table["include"], _text):
             runs += _load(other, path.parent, (*including, path.resolve())).runs
     if "grid" in table:
         grids = _read_list(f"{label}: grid", table["grid"], _is(dict, "a [[grid]] table", bool))
-        seeds = _seeds(f"{label}: seeds", table["seeds"])
+        if isinstance(table["seeds"], list):
+            seeds: Sequence[int] = _read_list(f"{label}: seeds", table["seeds"], _seed)
+        else:
+            seeds = range(_read(f"{label}: seeds", table["seeds"], _num_seeds))
         for number, grid in enumerate(grids, start=1):
             runs += _runs(f"{label}: grid {number}", grid, seeds)
     elif "seeds" in table:
-        raise StudyError(f"{label}: seeds: has no effect without a [[grid]]; take it out")
+        raise StudyError(f"{label}: seeds: has no effect without a [[grid]]; remove it")
     if not runs:
         raise StudyError(f"{label}: no runs; add a [[grid]] or include = ['paper-mnist-mlp']")
     return Study(
         name=path.stem,
-        title=_read(f"{label}: title", table["title"], _words),
+        title=_read(f"{label}: title", table["title"], _text),
         epochs=_read(f"{label}: epochs", table["epochs"], _count),
         runs=tuple(dict.fromkeys(runs)),
     )
 
 
-def _seeds(where: str, value: Any) -> Sequence[int]:
-    if isinstance(value, list):
-        return _read_list(where, value, _seed)
-    return range(_read(where, value, _num_seeds))
-
-
 def _runs(where: str, grid: dict[str, Any], seeds: Sequence[int]) -> list[Run]:
-    _check_keys(where, grid, [*_AXES, *_NUMBERS])
-    _check_complete(where, grid, [key for key in (*_AXES, *_NUMBERS) if key not in _OPTIONAL])
+    _check_keys(where, grid, [*_AXES, *_NUMBERS], _OPTIONAL)
     axes = [_read_list(f"{where}: {key}", grid[key], read) for key, read in _AXES.items()]
     numbers = {
         key: _read(f"{where}: {key}", grid[key], read)
@@ -211,21 +196,25 @@ def _runs(where: str, grid: dict[str, Any], seeds: Sequence[int]) -> list[Run]:
     runs = [Run(*values, **numbers) for values in itertools.product(*axes, seeds)]
     for run in {(run.dataset, run.network): run for run in runs}.values():
         num = DATASETS[run.dataset].num_train
-        if BatchNorm() in NETWORKS[run.network] and 1 in (run.batch_size, num % run.batch_size):
+        if BatchNormLayer() in NETWORKS[run.network] and 1 in (
+            run.batch_size,
+            num % run.batch_size,
+        ):
             raise StudyError(
                 f"{where}: batch_size {run.batch_size} leaves a batch of one of the {num} images "
-                f"of {run.dataset}, which {run.network} cannot normalise; give another"
+                f"of {run.dataset}, which {run.network} cannot normalise; give another batch_size"
             )
     return runs
 
 
-def _text(run: Run, key: str) -> str:
+def _written(run: Run, key: str) -> str:
+    """The value of a key as it is written in ``only``."""
     value = getattr(run, key)
     return str(value).lower() if isinstance(value, bool) else value
 
 
 def _filter(study: Study, only: str) -> dict[str, list[str]]:
-    """The values to keep by key, each known to occur in the study."""
+    """The values to keep, by key. Raises for values that do not occur in the study."""
     kept: dict[str, list[str]] = {}
     for condition in only.split(","):
         key, equals, values = (part.strip() for part in condition.partition("="))
@@ -237,8 +226,8 @@ def _filter(study: Study, only: str) -> dict[str, list[str]]:
         if key not in _AXES:
             raise StudyError(f"only {only!r}: {unknown('key', key, _AXES)}")
         if key in kept:
-            raise StudyError(f"only {only!r}: {key} comes twice; write {key}=one|other")
-        there = list(dict.fromkeys(_text(run, key) for run in study.runs))
+            raise StudyError(f"only {only!r}: {key} is given twice; write {key}=one|other")
+        there = list(dict.fromkeys(_written(run, key) for run in study.runs))
         kept[key] = [value.strip() for value in values.split("|")]
         if key == "setting":
             kept[key] = _read_list(f"only {only!r}", kept[key], _AXES[key])

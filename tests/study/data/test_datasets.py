@@ -15,8 +15,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from qneurons.study.data import datasets as room
-from qneurons.study.data.datasets import ARRAYS, DATASETS, load_dataset
+from qneurons.study.data import ARRAYS, DATASETS, load_dataset
 from qneurons.study.errors import StudyError
 
 NAMES = ("x_train", "y_train", "x_test", "y_test")
@@ -144,9 +143,7 @@ class TestDigits:
 
     def test_without_scikit_learn(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-        expect(
-            "scikit-learn, which is not installed: pip install 'qneurons[study]'", "digits", None
-        )
+        expect("pip install 'qneurons[study]'", "digits", None)
 
 
 class TestLocalFiles:
@@ -176,15 +173,18 @@ class TestLocalFiles:
         check(load_dataset("fashion-mnist", tmp_path), arrays("fashion-mnist", seed=1))
 
         write_idx(tmp_path / "fashion-mnist", arrays("mnist"))
-        expect("the labels begin 0123456789, those of fashion-mnist 12", "fashion-mnist", tmp_path)
+        expect("0123456789, expected 1234567890 for fashion-mnist", "fashion-mnist", tmp_path)
 
     def test_the_other_datasets_files_are_passed_by(self, tmp_path, monkeypatch):
         write_idx(tmp_path, arrays("mnist"), ".gz")
         asked = []
-        monkeypatch.setattr(room, "_download", lambda *a, **k: asked.append(a) or stop())
+        monkeypatch.setattr(
+            "qneurons.study.data.datasets.download",
+            lambda checksums, folder, **options: asked.append(folder) or stop(),
+        )
         with pytest.raises(StopIteration):
             load_dataset("fashion-mnist", tmp_path)
-        assert asked == [("fashion-mnist", tmp_path)]
+        assert asked == [tmp_path / "fashion-mnist"]
 
     @pytest.mark.parametrize("place", ["", "cifar-10-batches-bin"])
     def test_cifar_unpacked(self, tmp_path, place):
@@ -220,13 +220,11 @@ def stop():
 
 class TestWrongFiles:
     def test_unknown_dataset(self):
-        expect(
-            "unknown dataset 'mnsit'; did you mean 'mnist'? the known ones: digits", "mnsit", None
-        )
+        expect("dataset 'mnsit'; did you mean 'mnist'?", "mnsit", None)
 
     def test_folder_that_is_a_file(self, tmp_path):
         (tmp_path / "file").touch()
-        expect("is a file; name a folder with --data-dir", "mnist", tmp_path / "file")
+        expect("file is a file; give a folder with --data-dir", "mnist", tmp_path / "file")
 
     @pytest.mark.parametrize(
         ("changes", "message"),
@@ -256,7 +254,7 @@ class TestWrongFiles:
         with zipfile.ZipFile(tmp_path / "mnist.npz", "w") as archive:
             for name in ARRAYS:
                 archive.writestr(f"{name}.npy", "hello")
-        words = f"cannot read {tmp_path / 'mnist.npz'}: x_train in it is no array; replace the file"
+        words = f"cannot read {tmp_path / 'mnist.npz'}: x_train in it is not an array"
         expect(words, "mnist", tmp_path)
 
     def test_idx_of_another_size(self, tmp_path):
@@ -272,7 +270,7 @@ class TestWrongFiles:
         check(load_dataset("mnist", tmp_path), arrays("mnist"))
         path = tmp_path / f"{IDX[2]}.gz"
         path.write_bytes(gzip.compress(idx(arrays("mnist", seed=5)["x_test"])))
-        message = expect(f"cannot read {path}: its md5 is ", "mnist", tmp_path)
+        message = expect(f"cannot read {path}: ", "mnist", tmp_path)
         assert f"expected the published {sums[path.name].removeprefix('md5:')}" in message
 
     def test_cifar_archive_checksum(self, tmp_path, monkeypatch):
@@ -311,10 +309,10 @@ class TestDownload:
 
         def download(checksums, folder, *, progress, remedy):
             calls.append((checksums, folder, progress))
-            assert f"put {name}.npz in Keras' layout" in remedy
+            assert f"put {name}.npz" in remedy
             stop()
 
-        monkeypatch.setattr(room, "download", download)
+        monkeypatch.setattr("qneurons.study.data.datasets.download", download)
         with pytest.raises(StopIteration):
             load_dataset(name, tmp_path, progress=True)
         ((checksums, folder, progress),) = calls
@@ -342,19 +340,19 @@ class TestDownload:
             folder.mkdir()
             write(folder)
 
-        monkeypatch.setattr(room, "download", download)
+        monkeypatch.setattr("qneurons.study.data.datasets.download", download)
         check(load_dataset(name, tmp_path), arrays(name, seed=name == "fashion-mnist"))
 
     def test_offline_the_message_has_the_remedy(self, tmp_path, offline):
         message = expect("cannot download http://127.0.0.1:1/mnist.npz", "mnist", tmp_path)
         assert "Connection refused" in message
-        assert "put mnist.npz in Keras' layout (x_train, y_train, x_test, y_test)" in message
-        assert f"the original files (other.gz) into {tmp_path}, or name the folder" in message
-        assert "--data-dir" in message
+        for part in ("mnist.npz", "(x_train, y_train, x_test, y_test)", "(other.gz)", "--data-dir"):
+            assert part in message
+        assert f"into {tmp_path}" in message
 
     @pytest.mark.parametrize("place", ["cifar-10-batches-py", "cifar-10-python.tar.gz"])
     def test_the_pickles_of_cifar_are_not_read(self, tmp_path, offline, place):
         assert "holds pickles" not in expect("cannot download", "cifar10", tmp_path)
         (tmp_path / place).mkdir()
-        expect("the Python version that is there holds pickles and is not", "cifar10", tmp_path)
+        expect("pickles, which are not read", "cifar10", tmp_path)
         assert "holds pickles" not in expect("cannot download", "mnist", tmp_path)

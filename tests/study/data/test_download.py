@@ -66,9 +66,8 @@ def expect(message, checksums, folder):
     with pytest.raises(StudyError) as error:
         download(checksums, folder, progress=False, remedy="do this instead")
     (url,) = checksums
-    assert str(error.value).startswith(f"cannot download {url} to {folder}: ")
-    assert message in str(error.value)
-    assert str(error.value).endswith("; try again later, or do this instead")
+    for part in (f"{url} to {folder}: ", message, "do this instead"):
+        assert part in str(error.value)
     assert "\n" not in str(error.value)
     if folder.is_dir():
         assert list(folder.iterdir()) == []

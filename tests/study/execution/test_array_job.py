@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from qneurons.study.spec import load_study, select
-from qneurons.study.store.store import Store
+from qneurons.study.store import Store
 from tests.study.execution.test_killed import results
 
 PAGE = Path(__file__).parents[3] / "docs" / "large-studies.md"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from qneurons.study.execution.session import run_study
-from qneurons.study.store.store import Store
+from qneurons.study.store import Store
 
 
 def results(folder):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from qneurons.study.data.datasets import Dataset
+from qneurons.study.data import Dataset
 from qneurons.study.execution.executor import (
     Began,
     Ended,
@@ -30,7 +30,7 @@ from qneurons.study.execution.ray_cluster import Offer
 from qneurons.study.execution.ray_executor import MARGIN_S, RayExecutor, _hear
 from qneurons.study.packs.memory import bytes_per_run
 from qneurons.study.runs import Run, Study
-from qneurons.study.store.store import Store
+from qneurons.study.store import Store
 from tests.study import cluster, watched
 from tests.study.watched import Narrow, Watched, at_work, is_alive, wait_for
 

@@ -11,7 +11,7 @@ from qneurons.study.execution import executor, local_executor, session, work
 from qneurons.study.execution.executor import Outcome
 from qneurons.study.execution.progress import Progress
 from qneurons.study.execution.session import run_study
-from qneurons.study.store.store import Store
+from qneurons.study.store import Store
 
 CPU = torch.device("cpu")
 

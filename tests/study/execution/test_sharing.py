@@ -4,7 +4,7 @@ import threading
 
 from qneurons.study.execution import session
 from qneurons.study.execution.executor import Outcome
-from qneurons.study.store.store import Store
+from qneurons.study.store import Store
 
 
 def test_processes_that_share_a_store_share_the_work(bench, make_study, fake_pack, monkeypatch):
@@ -40,7 +40,7 @@ def _meet(barrier):
 def test_what_others_train_is_waited_for(bench, make_study, fake_pack, monkeypatch):
     study = make_study(num_seeds=2, epochs=2)
     other = Store.open(bench.folder, create=True)
-    held = other.claim([run.id for run in study.runs])
+    held = other.reserve([run.id for run in study.runs])
     naps = []
 
     def sleep(seconds):
@@ -58,5 +58,5 @@ def test_waiting_ends_when_a_stop_is_asked_for(bench, make_study, fake_pack, mon
     study = make_study(num_seeds=2)
     other = Store.open(bench.folder, create=True)
     monkeypatch.setattr(session.time, "sleep", lambda seconds: None)
-    with other.claim([run.id for run in study.runs]):
+    with other.reserve([run.id for run in study.runs]):
         assert bench.run(study, fake_pack(), stop_after=9) is Outcome.INTERRUPTED

@@ -95,12 +95,14 @@ def test_gradients_of_a_frozen_network_change_nothing(network):
 @pytest.mark.parametrize("network", networks.NETWORKS)
 def test_a_layer_that_can_absorb_it_follows_every_normalisation(network):
     layers = [
-        layer for layer in networks.NETWORKS[network] if not isinstance(layer, networks.Dropout)
+        layer
+        for layer in networks.NETWORKS[network]
+        if not isinstance(layer, networks.DropoutLayer)
     ]
     for layer, following in zip(layers, [*layers[1:], None], strict=True):
-        if isinstance(layer, networks.BatchNorm):
-            assert isinstance(following, networks.Dense) or (
-                isinstance(following, networks.Convolution) and not following.same
+        if isinstance(layer, networks.BatchNormLayer):
+            assert isinstance(following, networks.DenseLayer) or (
+                isinstance(following, networks.ConvolutionLayer) and not following.same
             )
 
 

@@ -1,4 +1,4 @@
-"""Locks and claims, between processes and inside one."""
+"""Locks and reservations, between processes and inside one."""
 
 import os
 import runpy
@@ -11,6 +11,13 @@ import pytest
 from qneurons.study.errors import StudyError
 from qneurons.study.store import locks
 from tests.study import pretend
+
+
+@pytest.fixture(autouse=True)
+def no_file_stays_open():
+    before = len(os.listdir("/dev/fd"))
+    yield
+    assert len(os.listdir("/dev/fd")) == before
 
 
 def wait_for(path):
@@ -61,17 +68,18 @@ def test_a_file_is_abandoned_when_its_process_is_dead(tmp_path):
         assert not free  # there is nothing to sweep
 
 
-def test_a_claim_whose_file_cannot_be_deleted_is_released_nevertheless(tmp_path, monkeypatch):
-    claim = locks.claim(tmp_path, ["a"])
+def test_a_reservation_whose_file_cannot_be_deleted_is_released_nevertheless(tmp_path, monkeypatch):
+    reservation = locks.reserve(tmp_path, ["a"])
     with monkeypatch.context() as patch:
 
         def refuse(path, **options):
             raise PermissionError(13, "Permission denied", str(path))
 
         patch.setattr(locks.Path, "unlink", refuse)
-        with pytest.raises(KeyError, match="what went wrong"), claim:  # it is not hidden
+        with pytest.raises(KeyError, match="what went wrong"), reservation:  # it is not hidden
             raise KeyError("what went wrong")
-    assert locks.claim(tmp_path, ["a"]).ids == ("a",)
+    with locks.reserve(tmp_path, ["a"]) as again:
+        assert again.ids == ("a",)
 
 
 def test_a_file_swept_away_before_it_was_locked_is_made_again(tmp_path, monkeypatch):
@@ -89,55 +97,56 @@ def test_a_file_swept_away_before_it_was_locked_is_made_again(tmp_path, monkeypa
     assert len(calls) == 2
 
 
-def test_claims_exclude_each_other_inside_one_process_too(tmp_path):
-    with locks.claim(tmp_path, ["a", "b", "b"]) as first:
+def test_reservations_exclude_each_other_inside_one_process_too(tmp_path):
+    with locks.reserve(tmp_path, ["a", "b", "b"]) as first:
         assert first.ids == ("a", "b")
-        with locks.claim(tmp_path, ["b", "c"]) as second:
+        with locks.reserve(tmp_path, ["b", "c"]) as second:
             assert second.ids == ("c",)
-        with locks.claim(tmp_path, ["c", "a"]) as third:
+        with locks.reserve(tmp_path, ["c", "a"]) as third:
             assert third.ids == ("c",)
-        with locks.claim(tmp_path, ["a"]) as nothing:
+        with locks.reserve(tmp_path, ["a"]) as nothing:
             assert nothing.ids == ()
-    with locks.claim(tmp_path, ["a"]) as again:
+            assert len(list(tmp_path.iterdir())) == 1  # the first's
+    with locks.reserve(tmp_path, ["a"]) as again:
         assert again.ids == ("a",)
         again.release()
         again.release()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_living_process_holds_its_claims_and_a_killed_one_does_not(tmp_path):
+def test_a_living_process_holds_its_reservations_and_a_killed_one_does_not(tmp_path):
     def hold():
-        with locks.claim(tmp_path / "claims", ["a", "b"]):
-            (tmp_path / "claimed").touch()
+        with locks.reserve(tmp_path / "claims", ["a", "b"]):
+            (tmp_path / "reserved").touch()
             time.sleep(60)
 
     child = pretend.forked(hold)
-    wait_for(tmp_path / "claimed")
-    with locks.claim(tmp_path / "claims", ["a", "b", "c"]) as claim:
-        assert claim.ids == ("c",)
+    wait_for(tmp_path / "reserved")
+    with locks.reserve(tmp_path / "claims", ["a", "b", "c"]) as reserved:
+        assert reserved.ids == ("c",)
     os.kill(child, signal.SIGKILL)
     assert pretend.ended(child) == -signal.SIGKILL
-    with locks.claim(tmp_path / "claims", ["a", "b", "c"]) as claim:
-        assert claim.ids == ("a", "b", "c")
+    with locks.reserve(tmp_path / "claims", ["a", "b", "c"]) as reserved:
+        assert reserved.ids == ("a", "b", "c")
         assert len(list((tmp_path / "claims").iterdir())) == 1
 
 
-def test_a_claim_that_cannot_be_written_is_none(tmp_path, monkeypatch):
+def test_a_reservation_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
     def full(fd, data):
         raise OSError(28, "full")
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full)
         with pytest.raises(OSError, match="full"):
-            locks.claim(tmp_path, ["a"])
+            locks.reserve(tmp_path, ["a"])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unreadable_claim_of_a_living_process_is_an_error(tmp_path):
-    with locks.claim(tmp_path, ["a"]):
+def test_an_unreadable_reservation_of_a_running_process_is_an_error(tmp_path):
+    with locks.reserve(tmp_path, ["a"]):
         next(tmp_path.iterdir()).write_bytes(b"[")
-        with pytest.raises(StudyError, match="stop that process and delete the file"):
-            locks.claim(tmp_path, ["a"])
+        with pytest.raises(StudyError, match="stop that process and delete"):
+            locks.reserve(tmp_path, ["a"])
 
 
 def test_a_system_without_file_locks_is_told_so(monkeypatch):

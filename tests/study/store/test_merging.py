@@ -1,11 +1,13 @@
 """Merging stores: what is joined, what is refused."""
 
+import tempfile
+from pathlib import Path
+
 import pytest
 import torch
 
 from qneurons.study.errors import StudyError
-from qneurons.study.store.merging import Merged, merge
-from qneurons.study.store.store import Store
+from qneurons.study.store import Merged, Store, merge
 from tests.study import pretend
 from tests.study.store.test_store import IDS, RUNS, assert_holds, files, new, save
 
@@ -49,9 +51,7 @@ def test_merging_counts_and_merging_again_changes_nothing(tmp_path):
     merged = Store.open(tmp_path / "c")
     assert merged.progress() == dict.fromkeys(IDS, 4)
     assert files(tmp_path / "c") == []
-    devices = [
-        merged._records.provenance[row[-1]]["device"] for row in merged._records.rows[IDS[0]]
-    ]
+    devices = [merged.records.provenance[row[-1]]["device"] for row in merged.records.rows[IDS[0]]]
     assert devices == ["a device", "a device", "another", "a device"]
 
 
@@ -70,7 +70,7 @@ def test_records_that_disagree_are_an_error_and_nothing_is_merged(tmp_path):
     epochs[4] = pretend.epoch(RUNS[1], 2, test_loss=0.7)
     b.commit(RUNS, epochs, provenance=origin, state=None, epoch=2)
     first = pretend.epoch(RUNS[1], 2).test_loss
-    message = rf"run {IDS[1]} .*seed=1.*, epoch 2: test_loss is {first} and 0.7; nothing was merged"
+    message = rf"{IDS[1]} .*seed=1.*epoch 2: test_loss is {first} and 0.7;"
     with pytest.raises(StudyError, match=message):
         merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c")
     assert not (tmp_path / "c").exists()
@@ -82,7 +82,7 @@ def test_stores_of_two_precisions_are_not_merged(tmp_path):
         terms = {"device_type": "cpu", "precision": precision, "fingerprint": "0"}
         origin = store.begin({**pretend.ORIGIN, **terms})
         store.commit(half, pretend.epochs(half, 1, 1), provenance=origin, state=None, epoch=1)
-    with pytest.raises(StudyError, match=r"in other ways \(cpu, fp32, 0; cpu, bf16, 0\)"):
+    with pytest.raises(StudyError, match=r"mnist-mlp on digits .*\(cpu, fp32, 0; cpu, bf16, 0\)"):
         merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
@@ -96,6 +96,11 @@ def test_equal_losses_that_are_not_finite_agree(tmp_path):
     assert merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c") == Merged(3, 3, 3)
 
 
+def test_the_sources_of_a_merge_are_only_read(guarded):
+    with tempfile.TemporaryDirectory() as folder:
+        assert merge([guarded], Path(folder, "c")) == Merged(3, 3, 0)
+
+
 def test_merging_what_is_no_store_is_an_error(tmp_path):
     with pytest.raises(StudyError, match="does not exist"):
         merge([tmp_path / "nowhere"], tmp_path / "c")
@@ -106,7 +111,7 @@ def test_merging_into_runs_that_another_process_trains_is_refused(tmp_path):
     save(*new(tmp_path / "a"), 1, 4)
     target, origin = new(tmp_path / "b")
     save(target, origin, 1, 2)
-    with target.claim([IDS[1]]), pytest.raises(StudyError, match=rf"1 of .*3.*{IDS[1]}"):
+    with target.reserve([IDS[1]]), pytest.raises(StudyError, match=rf"1 of .*3.*{IDS[1]}"):
         merge([tmp_path / "a"], tmp_path / "b")
     assert_holds(Store.open(tmp_path / "b"), 2)
     assert merge([tmp_path / "a"], tmp_path / "b") == Merged(3, 6, 6)
@@ -118,29 +123,29 @@ def test_epochs_that_are_trained_while_stores_are_read_are_not_lost(tmp_path, mo
     save(*new(tmp_path / "a"), 1, 3)
     target, origin = new(tmp_path / "b")
     save(target, origin, 1, 2)
-    claim = Store.claim
+    reserve = Store.reserve
 
-    def claim_late(store, ids):
+    def reserve_late(store, ids):
         save(target, origin, 3, 8)
-        return claim(store, ids)
+        return reserve(store, ids)
 
-    monkeypatch.setattr(Store, "claim", claim_late)
+    monkeypatch.setattr(Store, "reserve", reserve_late)
     assert merge([tmp_path / "a"], tmp_path / "b") == Merged(3, 0, 9)
     assert_holds(Store.open(tmp_path / "b"), 8)
 
 
-def test_a_merge_claims_the_runs_that_it_writes(tmp_path, monkeypatch):
+def test_a_merge_reserves_the_runs_that_it_writes(tmp_path, monkeypatch):
     save(*new(tmp_path / "a"), 1, 2)
     seen = []
     monkeypatch.setattr(
         Store,
         "begin",
         lambda store, about, begin=Store.begin: (
-            seen.append(Store.open(store.folder).claim(IDS).ids),
+            seen.append(Store.open(store.folder).reserve(IDS).ids),
             begin(store, about),
         )[1],
     )
     merge([tmp_path / "a"], tmp_path / "b")
     assert seen == [()]
-    with Store.open(tmp_path / "b").claim(IDS) as free:
+    with Store.open(tmp_path / "b").reserve(IDS) as free:
         assert free.ids == tuple(IDS)

@@ -1,12 +1,22 @@
 """What entries say: rows, their order, and a run that is trained anew."""
 
 import copy
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 
-from qneurons.study.store.records import RESULTS, ROW, Records, same_results, to_epoch, to_row
+from qneurons.study.store.records import (
+    COLUMNS,
+    EPOCH,
+    ORIGIN,
+    RESULTS,
+    Records,
+    same_results,
+    to_epoch,
+    to_row,
+)
 from tests.study import pretend
 
 RUNS = pretend.runs(2)
@@ -30,13 +40,12 @@ def entry(records, epochs, checkpoint=None, provenance="p"):
 def test_an_epoch_survives_its_row():
     record = pretend.epoch(RUNS[0], 7)
     assert to_epoch(RUNS[0].id, to_row(record, "p")) == record
-    assert ROW[len(RESULTS) :] == ("seconds", "provenance")
 
 
 def test_numbers_that_are_not_finite_become_none_and_return_as_nan():
     record = pretend.epoch(RUNS[0], 7, train_loss=math.nan, test_loss=-math.inf, diverged=True)
     row = to_row(record, "p")
-    assert [name for name, value in zip(ROW, row, strict=True) if value is None] == [
+    assert [name for name, value in zip(COLUMNS, row, strict=True) if value is None] == [
         *("train_loss", "test_loss")
     ]
     back = to_epoch(RUNS[0].id, row)
@@ -51,18 +60,18 @@ def test_rows_hold_plain_numbers():
 
 
 def test_seconds_and_provenance_are_no_results():
+    assert {*COLUMNS} - {*RESULTS} == {"seconds", "provenance"}
     one = to_row(pretend.epoch(RUNS[0], 7), "p")
     assert same_results(one, to_row(pretend.epoch(RUNS[0], 7, seconds=99.0), "q"))
     for name in RESULTS:
-        other = list(one)
-        other[ROW.index(name)] = 5
-        assert not same_results(one, tuple(other)), name
+        place = COLUMNS.index(name)
+        assert not same_results(one, (*one[:place], 5, *one[place + 1 :])), name
 
 
 def test_entries_add_up():
     records = recorded((1, 2), (3, 3))
     assert records.runs == dict(zip(IDS, RUNS, strict=True))
-    assert [row[0] for row in records.rows[IDS[1]]] == [1, 2, 3]
+    assert [row[EPOCH] for row in records.rows[IDS[1]]] == [1, 2, 3]
     assert records.lines == dict.fromkeys(IDS, 3)
     assert records.provenance == {"p": {"device": "d"}}
 
@@ -82,7 +91,7 @@ def test_rows_keep_their_own_provenance():
         IDS[1]: [],
     }
     records.apply(1, records.commit_entry(RUNS, rows, None))
-    assert [row[-1] for row in records.rows[IDS[0]]] == ["a", "b", "a"]
+    assert [row[ORIGIN] for row in records.rows[IDS[0]]] == ["a", "b", "a"]
 
 
 def test_equal_epochs_that_come_again_change_nothing():
@@ -96,7 +105,7 @@ def test_an_epoch_that_differs_replaces_it_and_all_after_it():
     records = recorded((1, 4))
     new = pretend.epoch(RUNS[0], 2, test_loss=0.5)
     records.apply(9, entry(records, [new]))
-    assert [row[0] for row in records.rows[IDS[0]]] == [1, 2]
+    assert [row[EPOCH] for row in records.rows[IDS[0]]] == [1, 2]
     assert to_epoch(IDS[0], records.rows[IDS[0]][1]) == new
     assert len(records.rows[IDS[1]]) == 4
 
@@ -126,7 +135,6 @@ def spoiled(**changes):
         {"runs": ["0" * 16, "1" * 16]},
         {"provenance": []},
         {"epochs": {}},
-        {"new": {"0" * 16: pretend.runs(1)[0].__dict__}},
         {"new": {IDS[0]: {"dataset": "digits"}}},
         {"checkpoint": {"file": "f.pt"}},
     ],
@@ -134,6 +142,22 @@ def spoiled(**changes):
 def test_what_is_no_entry_is_refused(changes):
     records, bad = spoiled(**changes)
     with pytest.raises((ValueError, KeyError, TypeError, IndexError)):
+        records.apply(2, bad)
+
+
+def test_a_run_under_another_id_is_refused():
+    run = pretend.runs(1, seed=50)[0]
+    records, bad = spoiled()
+    bad["new"]["0" * 16] = dataclasses.asdict(run)
+    with pytest.raises(ValueError, match=rf"{'0' * 16} .*{run.id}"):
+        records.apply(2, bad)
+
+
+@pytest.mark.parametrize("column", ["run", "lam", "provenance"])
+def test_columns_of_different_lengths_are_refused(column):
+    records, bad = spoiled()
+    bad["epochs"][column].pop()
+    with pytest.raises(ValueError, match="zip"):
         records.apply(2, bad)
 
 
@@ -149,7 +173,7 @@ def new_rows(records, epochs, epoch, resumable=None, provenance="p"):
 
 def test_new_rows_follow_what_is_there():
     rows = new_rows(recorded((1, 2)), pretend.epochs(RUNS, 3, 4), 4)
-    assert [row[0] for row in rows[IDS[0]]] == [3, 4]
+    assert [row[EPOCH] for row in rows[IDS[0]]] == [3, 4]
 
 
 def test_new_rows_may_follow_the_checkpoint_or_begin_anew():
@@ -165,8 +189,8 @@ def test_epochs_after_a_divergence_are_left_out():
     records = recorded((1, 1))
     lost = [pretend.epoch(RUNS[0], n, diverged=n >= 2) for n in (2, 3)]
     rows = new_rows(records, [*lost, *pretend.epochs(RUNS[1:], 2, 3)], 3)
-    assert [row[0] for row in rows[IDS[0]]] == [2]
-    assert [row[0] for row in rows[IDS[1]]] == [2, 3]
+    assert [row[EPOCH] for row in rows[IDS[0]]] == [2]
+    assert [row[EPOCH] for row in rows[IDS[1]]] == [2, 3]
     records.apply(3, records.commit_entry(RUNS, rows, None))
     assert records.diverged() == {IDS[0]}
     assert new_rows(records, pretend.epochs(RUNS, 4, 4), 4)[IDS[0]] == []
@@ -176,7 +200,7 @@ def test_epochs_after_a_divergence_are_left_out():
     ("epochs", "epoch", "message"),
     [
         (pretend.epochs(RUNS, 3, 3), 3, "epoch 3 cannot follow epoch 1"),
-        ([pretend.epoch(run, n) for run in RUNS for n in (2, 4)], 3, "not in turn"),
+        ([pretend.epoch(run, n) for run in RUNS for n in (2, 4)], 3, "not consecutive"),
         (pretend.epochs(RUNS, 2, 3), 2, "is at epoch 3, and its state at epoch 2"),
         (
             pretend.epochs(RUNS[:1], 2, 2),
@@ -191,5 +215,5 @@ def test_a_commit_that_makes_no_sense_is_refused(epochs, epoch, message):
 
 
 def test_an_unknown_provenance_is_refused():
-    with pytest.raises(ValueError, match="'q' was not begun"):
+    with pytest.raises(ValueError, match="'q' is unknown"):
         new_rows(recorded(), pretend.epochs(RUNS, 1, 1), 1, provenance="q")

@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 
-from qneurons.study.store.store import Store
+from qneurons.study.store import Store
 from tests.study import pretend
 from tests.study.store.test_store import IDS, RUNS, assert_holds, fail_at, files, new, save
 
@@ -33,7 +33,7 @@ def test_a_kill_at_any_call_leaves_the_commit_whole_or_undone(tmp_path):
             store = Store.open(folder)
             with pytest.MonkeyPatch.context() as patch:
                 fail_at(patch, number, pretend.die)
-                with store.claim(IDS):
+                with store.reserve(IDS):
                     save(store, store.begin(pretend.ORIGIN), 2, 2)
 
         killed = pretend.ended(pretend.forked(work)) == -signal.SIGKILL
@@ -41,8 +41,8 @@ def test_a_kill_at_any_call_leaves_the_commit_whole_or_undone(tmp_path):
         store = Store.open(folder)
         assert_holds(store, saved)
         outcomes.append(saved if killed else None)
-        with store.claim(IDS) as claim:
-            assert list(claim.ids) == IDS
+        with store.reserve(IDS) as reserved:
+            assert list(reserved.ids) == IDS
             save(store, store.begin(pretend.ORIGIN), saved + 1, saved + 1)
         assert_holds(Store.open(folder), saved + 1)
         assert len(files(folder)) == 1
@@ -83,8 +83,8 @@ def test_kills_at_random_moments_lose_nothing_that_was_reported(tmp_path):
         store = Store.open(tmp_path, create=True)
         origin = store.begin(pretend.ORIGIN)
         os.write(pipe, b"began\n")
-        with store.claim(list(reported)) as claim:
-            assert len(claim.ids) == len(reported)
+        with store.reserve(list(reported)) as reserved:
+            assert len(reserved.ids) == len(reported)
             for pack in packs:
                 if done := store.resumable().get(pack[0].id, 0):
                     assert_holds(store, done, pack)

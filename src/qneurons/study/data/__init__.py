@@ -1,4 +1,4 @@
-"""The datasets: found in a folder or downloaded, checked, handed over as tensors."""
+"""The datasets: read from a folder or downloaded, checked, as tensors."""
 
 from qneurons.study.data.datasets import ARRAYS, DATASETS, NUM_CLASSES, Dataset, load_dataset
 

@@ -1,4 +1,4 @@
-"""The datasets: found in a folder or downloaded, checked, and handed over as tensors."""
+"""The datasets: where they come from, their checks, and their tensors."""
 
 import hashlib
 import math
@@ -22,11 +22,9 @@ _IDX = (
     *("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
 )
 _CIFAR = (*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")
-_CIFAR_FOLDER = "cifar-10-batches-bin"
-_CIFAR_ARCHIVE = "cifar-10-binary.tar.gz"
-_CIFAR_PICKLES = ("cifar-10-python.tar.gz", "cifar-10-batches-py")
+_CIFAR_FOLDER, _CIFAR_ARCHIVE = "cifar-10-batches-bin", "cifar-10-binary.tar.gz"
 
-Found = list[tuple[str, Array]]  # the four arrays in Keras' layout, each with where it was found
+Found = list[tuple[str, Array]]  # the four ARRAYS as Keras has them, each with its file's name
 
 
 @dataclass(frozen=True)
@@ -38,28 +36,28 @@ class Dataset:
     y_train: Tensor
     x_test: Tensor
     y_test: Tensor
-    fingerprint: str  # of the four arrays, whichever files they came from
+    fingerprint: str  # a hash of the four arrays; the same whichever files they came from
 
 
 @dataclass(frozen=True)
-class Source:
-    """What a dataset holds, how it is read from a folder, and where it is downloaded from."""
+class DatasetInfo:
+    """The size of a dataset, the functions that read it from a folder, and its URLs."""
 
-    readers: tuple[Callable[[str, Path], Found | None], ...]
+    readers: tuple[Callable[[str, Path], Found | None], ...]  # None: not in this folder
     num_train: int
     num_test: int
     shape: tuple[int, int, int] = (1, 28, 28)  # channels, height, width
     urls: tuple[str, ...] = ()
-    checksums: Mapping[str, str] = field(default_factory=dict)  # as published, by name of file
-    first_labels: tuple[str, str] = ("", "")  # training, test: tell IDX files of one name apart
+    checksums: Mapping[str, str] = field(default_factory=dict)  # published ones, by file name
+    first_labels: tuple[str, str] = ("", "")  # of training and test: MNIST or Fashion-MNIST?
 
 
 def load_dataset(name: str, data_dir: Path | None = None, *, progress: bool = False) -> Dataset:
-    """Reads a dataset from ``data_dir`` or from its subfolder ``name``; else downloads it to there.
+    """Reads a dataset from ``data_dir`` or its subfolder ``name``, or downloads it to the latter.
 
     Args:
         name (str): one of ``DATASETS``.
-        data_dir (Path, optional): without it, ``qneurons`` in the user's cache folder.
+        data_dir (Path, optional): by default ``qneurons`` in the user's cache folder.
         progress (bool): whether a download draws a progress bar on stderr.
     """
     if name not in DATASETS:
@@ -67,19 +65,19 @@ def load_dataset(name: str, data_dir: Path | None = None, *, progress: bool = Fa
     folder = Path(data_dir or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "qneurons"))
     folder = folder.expanduser()
     if folder.exists() and not folder.is_dir():
-        raise StudyError(f"the data folder {folder} is a file; name a folder with --data-dir")
+        raise StudyError(f"the data folder {folder} is a file; give a folder with --data-dir")
     found = _search(name, folder)
     if found is None:
         _download(name, folder, progress=progress)
         found = _search(name, folder)
-        assert found is not None, f"what is downloaded for {name} is not what is read"
-    source = DATASETS[name]
+        assert found is not None, f"no reader of {name} reads the file that was downloaded"
+    info = DATASETS[name]
     x_train, y_train, x_test, y_test = found
     tensors = (
-        _images(*x_train, source.num_train, source.shape),
-        _labels(*y_train, source.num_train),
-        _images(*x_test, source.num_test, source.shape),
-        _labels(*y_test, source.num_test),
+        _images(*x_train, info.num_train, info.shape),
+        _labels(*y_train, info.num_train),
+        _images(*x_test, info.num_test, info.shape),
+        _labels(*y_test, info.num_test),
     )
     digest = hashlib.sha256()
     for tensor in tensors:
@@ -89,54 +87,51 @@ def load_dataset(name: str, data_dir: Path | None = None, *, progress: bool = Fa
 
 
 def _search(name: str, folder: Path) -> Found | None:
-    # A dataset's own subfolder first: MNIST and Fashion-MNIST name their files alike.
+    # The dataset's own subfolder first: the files of MNIST and Fashion-MNIST have equal names.
     places = (folder / name, folder)
     tries = (read(name, place) for read in DATASETS[name].readers for place in places)
     return next((found for found in tries if found is not None), None)
 
 
 def _download(name: str, folder: Path, *, progress: bool) -> None:
-    source = DATASETS[name]
-    originals = ", ".join(file for file in source.checksums if not file.endswith(".npz"))
+    info = DATASETS[name]
+    originals = ", ".join(file for file in info.checksums if not file.endswith(".npz"))
     remedy = (
-        f"put {name}.npz in Keras' layout ({', '.join(ARRAYS)}) or the original files "
-        f"({originals}) into {folder}, or name the folder that has them with --data-dir"
+        f"put {name}.npz as Keras has it ({', '.join(ARRAYS)}) or the original files "
+        f"({originals}) into {folder}, or give the folder that has them with --data-dir"
     )
-    if any((folder / file).exists() for file in _CIFAR_PICKLES) and name == "cifar10":
-        remedy += "; the Python version that is there holds pickles and is not read"
-    checksums = {url: source.checksums[url.rpartition("/")[2]] for url in source.urls}
+    pickles = ("cifar-10-python.tar.gz", "cifar-10-batches-py")
+    if name == "cifar10" and any((folder / file).exists() for file in pickles):
+        remedy += "; the Python version in that folder holds pickles, which are not read"
+    checksums = {url: info.checksums[url.rpartition("/")[2]] for url in info.urls}
     download(checksums, folder / name, progress=progress, remedy=remedy)
 
 
 def _images(where: str, array: Array, count: int, shape: tuple[int, int, int]) -> Tensor:
     channels, *size = shape
     allowed = [(count, *size, channels)] if channels > 1 else [(count, *size), (count, *size, 1)]
-    if array.dtype != np.uint8 or array.shape not in allowed:
-        raise _unexpected(where, array, f"uint8 {list(allowed[0])}")
+    right = array.dtype == np.uint8 and array.shape in allowed
+    _expect(right, where, f"{array.dtype} {list(array.shape)}", f"uint8 {list(allowed[0])}")
     images = np.moveaxis(array.reshape(count, *size, channels), -1, 1)
     return torch.from_numpy(np.array(images, order="C"))
 
 
 def _labels(where: str, array: Array, count: int) -> Tensor:
-    if array.dtype.kind not in "iu" or array.shape not in ((count,), (count, 1)):
-        raise _unexpected(where, array, f"integers [{count}]")
+    right = array.dtype.kind in "iu" and array.shape in ((count,), (count, 1))
+    _expect(right, where, f"{array.dtype} {list(array.shape)}", f"integers [{count}]")
     low, high = array.min(), array.max()
-    if not 0 <= low <= high < NUM_CLASSES:
-        raise StudyError(
-            f"{where}: labels from {low} to {high}, expected 0 to {NUM_CLASSES - 1}; "
-            "replace the file"
-        )
+    right = 0 <= low <= high < NUM_CLASSES
+    _expect(right, where, f"labels from {low} to {high}", f"0 to {NUM_CLASSES - 1}")
     return torch.from_numpy(array.reshape(count).astype(np.int64))
 
 
-def _unexpected(where: str, array: Array, expected: str) -> StudyError:
-    return StudyError(
-        f"{where}: {array.dtype} {list(array.shape)}, expected {expected}; replace the file"
-    )
+def _expect(right: bool, where: object, found: str, expected: str) -> None:
+    if not right:
+        raise StudyError(f"{where}: {found}, expected {expected}; replace the file")
 
 
 def _read_digits(name: str, place: Path) -> Found:
-    """scikit-learn's own 8×8 images, scaled to the size of MNIST's and split for good."""
+    """scikit-learn's 8×8 images, scaled to 28×28 and split in the same way everywhere."""
     try:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped]
     except ModuleNotFoundError:
@@ -145,15 +140,15 @@ def _read_digits(name: str, place: Path) -> Found:
             "pip install 'qneurons[study]'"
         ) from None
     pixels, labels = load_digits(return_X_y=True)
-    # Bilinear from 8 to 28 pixels: the new centres lie at (4 i - 5) / 14 old pixels. In integers,
-    # because exact halves are common here and a float may round them either way.
+    # Bilinear from 8 to 28 pixels: the new centres are at (4 i - 5) / 14 old pixels. In integers,
+    # because exact halves are common here and floats may round them either way.
     centres = (4 * np.arange(28) - 5).clip(0, 7 * 14)
     weights = (14 - abs(centres[:, None] - 14 * np.arange(8))).clip(0)
     whole = 16 * 14 * 14  # 16 is white
     scaled = weights @ pixels.reshape(-1, 8, 8).astype(np.int64) @ weights.T
     images = ((scaled * 255 + whole // 2) // whole).astype(np.uint8)
 
-    # No generator promises the same permutation for ever; a hash does.
+    # Ordered by a hash: no random generator promises the same permutation in every version.
     order = sorted(range(len(labels)), key=lambda i: hashlib.sha256(b"%d" % i).digest())
     split = DATASETS[name].num_train
     train, test = order[:split], order[split:]
@@ -170,26 +165,23 @@ def _read_npz(name: str, place: Path) -> Found | None:
 
 
 def _read_idx(name: str, place: Path) -> Found | None:
-    pairs = ((place / f"{stem}.gz", place / stem) for stem in _IDX)
-    paths = [path for pair in pairs for path in [path for path in pair if path.exists()][:1]]
-    if len(paths) < len(_IDX):
+    suffixes = [".gz" if (place / f"{stem}.gz").exists() else "" for stem in _IDX]
+    paths = [place / f"{stem}{suffix}" for stem, suffix in zip(_IDX, suffixes, strict=True)]
+    if not all(path.exists() for path in paths):
         return None
-    source = DATASETS[name]
-    for path, first in zip(paths[1::2], source.first_labels, strict=True):
+    info = DATASETS[name]
+    for path, first in zip(paths[1::2], info.first_labels, strict=True):
         begin = "".join(str(label) for label in read_idx(path).flat[: len(first)])
         if begin != first and place.name != name:
-            return None  # files of the other dataset that names them so
-        if begin != first:
-            raise StudyError(
-                f"{path}: the labels begin {begin}, those of {name} {first}; replace the file"
-            )
-    arrays = [read_idx(path, source.checksums.get(path.name)) for path in paths]
+            return None  # files of the other dataset with these names
+        _expect(begin == first, path, f"the first labels are {begin}", f"{first} for {name}")
+    arrays = [read_idx(path, info.checksums.get(path.name)) for path in paths]
     return [(str(path), array) for path, array in zip(paths, arrays, strict=True)]
 
 
 def _read_cifar(name: str, place: Path) -> Found | None:
-    """The binary version, unpacked or as its archive: it needs no pickle."""
-    source = DATASETS[name]
+    """The binary version, unpacked or in its archive."""
+    info = DATASETS[name]
     archive = place / _CIFAR_ARCHIVE
     for where in (place / _CIFAR_FOLDER, place):
         if all((where / file).exists() for file in _CIFAR):
@@ -200,19 +192,17 @@ def _read_cifar(name: str, place: Path) -> Found | None:
         if not archive.exists():
             return None
         where, members = archive, [f"{_CIFAR_FOLDER}/{file}" for file in _CIFAR]
-        batches = read_tar(archive, members, source.checksums.get(archive.name))
+        batches = read_tar(archive, members, info.checksums.get(archive.name))
 
-    width = 1 + math.prod(source.shape)  # the label, then the planes of red, green and blue
-    counts = [source.num_train // 5] * 5 + [source.num_test]
+    width = 1 + math.prod(info.shape)  # a label, then the red, green and blue pixels
+    counts = [info.num_train // 5] * 5 + [info.num_test]
     for file, batch, count in zip(_CIFAR, batches, counts, strict=True):
-        if len(batch) != count * width:
-            raise StudyError(
-                f"{where}, {file}: {len(batch)} bytes, expected {count * width}; replace the file"
-            )
+        size = count * width
+        _expect(len(batch) == size, f"{where}, {file}", f"{len(batch)} bytes", str(size))
     found = []
     for split, parts in (("train", batches[:-1]), ("test", batches[-1:])):
         rows = np.frombuffer(b"".join(parts), np.uint8).reshape(-1, width)
-        images = np.moveaxis(rows[:, 1:].reshape(-1, *source.shape), 1, -1)
+        images = np.moveaxis(rows[:, 1:].reshape(-1, *info.shape), 1, -1)
         found += [(f"{where}, {split} images", images), (f"{where}, {split} labels", rows[:, 0])]
     return found
 
@@ -224,9 +214,9 @@ def _idx_md5(*sums: str) -> dict[str, str]:
 _KERAS = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/"
 _FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 
-DATASETS: dict[str, Source] = {
-    "digits": Source((_read_digits,), 1_200, 597),
-    "mnist": Source(
+DATASETS: dict[str, DatasetInfo] = {
+    "digits": DatasetInfo((_read_digits,), 1_200, 597),
+    "mnist": DatasetInfo(
         (_read_npz, _read_idx),
         *(60_000, 10_000),
         urls=(f"{_KERAS}mnist.npz",),
@@ -239,7 +229,7 @@ DATASETS: dict[str, Source] = {
         },
         first_labels=("5041921314", "7210414959"),
     ),
-    "fashion-mnist": Source(
+    "fashion-mnist": DatasetInfo(
         (_read_npz, _read_idx),
         *(60_000, 10_000),
         urls=tuple(f"{_FASHION}{stem}.gz" for stem in _IDX),
@@ -249,7 +239,7 @@ DATASETS: dict[str, Source] = {
         ),
         first_labels=("9003027255", "9211614657"),
     ),
-    "cifar10": Source(
+    "cifar10": DatasetInfo(
         (_read_npz, _read_cifar),
         *(50_000, 10_000),
         shape=(3, 32, 32),

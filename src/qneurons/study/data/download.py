@@ -1,4 +1,4 @@
-"""Files from their public homes: checksums, a progress bar, and the reason where it fails."""
+"""Downloads files, with checksums, a progress bar and clear errors."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -10,15 +10,15 @@ from qneurons.study.errors import StudyError
 
 
 def download(checksums: Mapping[str, str], folder: Path, *, progress: bool, remedy: str) -> None:
-    """Downloads files that are not in the folder yet.
+    """Downloads the files that the folder lacks.
 
-    A file appears under its name only when it is whole and its checksum is right.
+    A file gets its name only when it is complete and its checksum is right.
 
     Args:
-        checksums: by URL, written ``"md5:..."``.
-        folder: made where it is missing; a file is named as its URL ends.
-        progress: whether a bar is drawn on stderr.
-        remedy: what to do instead, for the message where it fails.
+        checksums: such as ``"md5:..."``, by URL.
+        folder: made if it is missing; a file has the last part of its URL as name.
+        progress: whether to draw a progress bar on stderr.
+        remedy: what else the user can do, for the error message.
     """
     try:
         import pooch  # type: ignore[import-untyped]
@@ -49,10 +49,8 @@ def _bars() -> Any:
 
     return progress.Progress(
         progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(),
-        progress.DownloadColumn(),
-        progress.TransferSpeedColumn(),
-        progress.TimeRemainingColumn(),
+        *(progress.BarColumn(), progress.DownloadColumn()),
+        *(progress.TransferSpeedColumn(), progress.TimeRemainingColumn()),
         console=Console(stderr=True),
     )
 
@@ -66,7 +64,7 @@ class _Bar:
         self.bars, self.name, self.task = bars, name, None
 
     def update(self, size: int) -> None:
-        if self.task is None:  # not sooner: where there is no connection, no bar is drawn
+        if self.task is None:  # not earlier: without a connection no bar is drawn
             self.task = self.bars.add_task(self.name, total=self.total)
         self.bars.advance(self.task, size)
 

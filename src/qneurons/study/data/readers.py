@@ -1,4 +1,4 @@
-"""The files that datasets come in: NumPy archives, IDX files, tar archives, and their checksums."""
+"""Reads the file formats of datasets: NumPy archives, IDX, tar archives; checks checksums."""
 
 import gzip
 import hashlib
@@ -20,31 +20,27 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Whatever a damaged file makes its reader raise becomes one error that names the file."""
+    """Turns whatever a damaged file makes its reader raise into an error that names the file."""
     try:
         yield
     except (
         *(OSError, EOFError, ValueError, LookupError, RuntimeError, MemoryError),
         *(zlib.error, zipfile.BadZipFile, tarfile.TarError),
     ) as error:
-        reason = one_line(error)
         raise StudyError(
-            f"cannot read {path}: {reason}; replace the file, or remove it to have it downloaded"
+            f"cannot read {path}: {one_line(error)}; replace the file, or delete it to download it"
         ) from error
 
 
 def one_line(error: BaseException) -> str:
-    """The words of the innermost error, such as the operating system's own."""
+    """The message of the innermost error, on one line."""
     while inner := error.__cause__ or error.__context__:
         error = inner
     return " ".join(str(error).split()) or type(error).__name__
 
 
 def check_sum(path: Path, published: str | None) -> None:
-    """Compares a file with its checksum, written ``"md5:..."``; does nothing where there is none.
-
-    Call it, as the functions below do, inside :func:`reading`.
-    """
+    """Raises ValueError if a file does not have its published checksum, such as ``"md5:..."``."""
     if published is None:
         return
     algorithm, _, expected = published.partition(":")
@@ -55,9 +51,9 @@ def check_sum(path: Path, published: str | None) -> None:
 
 
 def read_npz(path: Path, names: Sequence[str]) -> list[Array]:
-    """The named arrays of a NumPy archive. Pickles in it are refused."""
+    """The named arrays of a NumPy archive. Pickles are refused."""
     with reading(path), path.open("rb") as file:
-        if file.read(2) != b"PK":  # else NumPy would take it for a pickle
+        if file.read(2) != b"PK":  # NumPy would read it as a pickle
             raise ValueError("it is not a NumPy archive")
         file.seek(0)
         with np.load(file, allow_pickle=False) as archive:
@@ -67,12 +63,12 @@ def read_npz(path: Path, names: Sequence[str]) -> list[Array]:
             arrays = {name: archive[name] for name in names}
             for name, array in arrays.items():
                 if not isinstance(array, np.ndarray):  # NumPy returns other members as bytes
-                    raise ValueError(f"{name} in it is no array")
+                    raise ValueError(f"{name} in it is not an array")
             return list(arrays.values())
 
 
 def read_idx(path: Path, published: str | None = None) -> Array:
-    """The bytes of an IDX file, plain or ``.gz``, in their shape."""
+    """The array of an IDX file of unsigned bytes, plain or ``.gz``."""
     with reading(path):
         check_sum(path, published)
         raw = path.read_bytes()
@@ -88,7 +84,7 @@ def read_idx(path: Path, published: str | None = None) -> Array:
 
 
 def read_tar(path: Path, names: Sequence[str], published: str | None = None) -> list[bytes]:
-    """The named files of a tar archive; nothing is unpacked to the disk."""
+    """The contents of the named files of a tar archive."""
     with reading(path):
         check_sum(path, published)
         with tarfile.open(path) as archive:

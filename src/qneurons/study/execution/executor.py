@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from qneurons.study.data.datasets import Dataset
+from qneurons.study.data import Dataset
 from qneurons.study.execution.plan import Job
 from qneurons.study.packs.pack import Pack
 from qneurons.study.runs import Epoch, Run

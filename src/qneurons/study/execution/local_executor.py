@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator
 
 import torch
 
-from qneurons.study.data.datasets import DATASETS
+from qneurons.study.data import DATASETS
 from qneurons.study.execution.executor import Halt, Task, Terms, Told
 from qneurons.study.execution.work import work
 from qneurons.study.packs.memory import default_pack

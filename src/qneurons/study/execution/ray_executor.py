@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qneurons.study.data.datasets import ARRAYS, DATASETS, Dataset
+from qneurons.study.data import ARRAYS, DATASETS, Dataset
 from qneurons.study.errors import StudyError
 from qneurons.study.execution.executor import (
     Began,

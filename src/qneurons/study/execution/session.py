@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from qneurons.study.data.datasets import Dataset, load_dataset
+from qneurons.study.data import Dataset, load_dataset
 from qneurons.study.errors import StudyError
 from qneurons.study.execution.executor import (
     Began,
@@ -31,8 +31,7 @@ from qneurons.study.execution.plan import Job, pending, plan
 from qneurons.study.execution.progress import Event, Notice, Tally
 from qneurons.study.packs.pack import Pack
 from qneurons.study.runs import Run, Study, packable
-from qneurons.study.store.locks import Claim
-from qneurons.study.store.store import Store
+from qneurons.study.store import Reservation, Store
 
 POLL_S = 1.0  # while other processes train what is left
 LOSSES = 5  # of a pack in a row, without anything saved, are too many
@@ -96,7 +95,7 @@ def run_study(
 class _Flight:
     """A pack that is being trained, or waits for it."""
 
-    claim: Claim
+    claim: Reservation
     origin: str | None = None  # known once it has begun
     unsaved: int = 0  # epochs of a run
 
@@ -146,7 +145,7 @@ class _Session:
     def refuse_other_terms(self) -> None:
         fingerprints = {name: data.fingerprint for name, data in self.datasets.items()}
         here = self.terms.device.type, self.terms.precision
-        self.store.refuse_other_terms(self.study.runs, *here, fingerprints)
+        self.store.check_conditions(self.study.runs, *here, fingerprints)
 
     def load(self, jobs: list[Job], data_dir: Path | None, download_bar: bool) -> None:
         """Reads the datasets at the start, where a missing one costs no training."""
@@ -186,7 +185,7 @@ class _Session:
             if len(job.runs) > self.pack_size(job.runs[0]):  # halved since it was planned
                 self.plan_again(job.runs)
                 continue
-            claim = self.store.claim([run.id for run in job.runs])
+            claim = self.store.reserve([run.id for run in job.runs])
             todo = self.look()  # others may have trained them since they were planned
             mine = tuple(
                 run for run in job.runs if run.id in claim.ids and todo.get(run.id) == job.epoch

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from qneurons.study.networks import KERNEL, BatchNorm, Convolution, Dense, layers
+from qneurons.study.networks import KERNEL, BatchNormLayer, ConvolutionLayer, DenseLayer, layers
 from qneurons.study.runs import Run
 
 CPU_PACK = 10  # more gain nothing on a few cores
@@ -41,11 +41,11 @@ def bytes_per_run(run: Run, shape: Sequence[int]) -> int:
     for layer, size in layers(run.network, shape):
         values += math.prod(size)
         match layer:
-            case Dense():
+            case DenseLayer():
                 weights += size[0] * layer.features
-            case Convolution():
+            case ConvolutionLayer():
                 weights += size[0] * layer.features * KERNEL**2
-            case BatchNorm():
+            case BatchNormLayer():
                 weights += 4 * size[0]
     step = COPIES_OF_VALUES * run.batch_size * values
     evaluated = evaluated_at_once(run.network, shape) * _widest(run.network, shape)

@@ -53,7 +53,7 @@ class PackedNetwork:
         self.phi = torch.full((1,), runs[0].phi, dtype=some.dtype, device=some.device)
         self.zero = torch.zeros_like(self.lam)
         self.means: list[Means | None] = [None] * len(self.segments)
-        drawing = (n.Activation, n.Dropout)
+        drawing = (n.ActivationLayer, n.DropoutLayer)
         self.num_draws = sum(isinstance(layer, drawing) for layer, _ in self.layers)
 
     def parameters(self) -> list[Tensor]:
@@ -75,21 +75,21 @@ class PackedNetwork:
         draws = iter(seeds)
         for index, (layer, _) in enumerate(self.layers):
             match layer:
-                case n.Convolution():
+                case n.ConvolutionLayer():
                     weight, bias = self._of(index, "weight", "bias")
                     x = convolve(x, weight, bias, padding=KERNEL // 2 if layer.same else 0)
-                case n.Dense():
+                case n.DenseLayer():
                     weight, bias = self._of(index, "weight", "bias")
                     x = connect(x, weight, bias)
-                case n.Activation():
+                case n.ActivationLayer():
                     x = self._activate(x, next(draws), mode)
-                case n.BatchNorm() if training:
+                case n.BatchNormLayer() if training:
                     x = normalise(x, *self._of(index, *n.BATCH_NORM_STATE))
-                case n.MaxPool():
+                case n.MaxPoolLayer():
                     x = pool(x)
-                case n.Flatten():
+                case n.FlattenLayer():
                     x = x.movedim(2, -1).flatten(1, -2)
-                case n.Dropout():
+                case n.DropoutLayer():
                     seed = next(draws)
                     x = drop(x, layer.probability, seed) if self.dropout and training else x
         return x
@@ -104,10 +104,10 @@ class PackedNetwork:
         of_norm: list[Tensor] = []
         for index, (layer, _) in enumerate(self.layers):
             match layer:
-                case n.BatchNorm():
+                case n.BatchNormLayer():
                     of_norm = frozen._of(index, *n.BATCH_NORM_STATE)
-                case n.Convolution() | n.Dense() if of_norm:
-                    assert layer != n.Convolution(layer.features, same=True), (
+                case n.ConvolutionLayer() | n.DenseLayer() if of_norm:
+                    assert layer != n.ConvolutionLayer(layer.features, same=True), (
                         "padding is not shifted"
                     )
                     names = f"{index}.weight", f"{index}.bias"

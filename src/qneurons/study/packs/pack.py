@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qneurons.noise import seeded_delta
-from qneurons.study.data.datasets import ARRAYS, Dataset
+from qneurons.study.data import ARRAYS, Dataset
 from qneurons.study.packs.means import MeanTable
 from qneurons.study.packs.memory import evaluated_at_once
 from qneurons.study.packs.network import MODES, PackedNetwork

@@ -1,4 +1,4 @@
-"""Checkpoint files: tensors of a pack, written whole or not at all, verified before use."""
+"""Checkpoint files: the tensors of a pack, written atomically and verified before use."""
 
 import contextlib
 import hashlib
@@ -15,7 +15,8 @@ from qneurons.study.store.locks import abandoned, create_locked
 
 
 class _Sink:
-    """Takes what ``torch.save`` writes. An error is kept for later: its C++ cannot bear one."""
+    """The file that ``torch.save`` writes to. Its C++ part crashes if ``write`` raises, so an
+    error is kept until ``finish``."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -43,7 +44,7 @@ class _Sink:
 
 @contextlib.contextmanager
 def saving(folder: Path, state: dict[str, Tensor]) -> Iterator[tuple[str, str]]:
-    """Writes a file, and yields its name and sha256; no ``sweep`` removes it inside the block."""
+    """Writes a file and yields its name and sha256. ``sweep`` spares it inside the block."""
     make_folder(folder)
     path = folder / f"{random_name()}.pt"
     temporary = path.with_suffix(".tmp")
@@ -68,23 +69,22 @@ def verify(path: Path, sha256: str) -> None:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256:
         raise StudyError(
-            f"checkpoint {path} was changed after it was written: its checksum does not fit; "
-            "restore it from a copy, or delete it (its runs then start from their beginning; "
-            "nothing else is lost)"
+            f"checkpoint {path} was changed after it was written: its checksum is wrong; restore "
+            "it from a copy, or delete it (its runs then start again from their beginning; nothing "
+            "else is lost)"
         )
 
 
 def load(path: Path) -> dict[str, Tensor]:
-    """The tensors of a verified file; what is not used of them is not read."""
+    """The tensors of a verified file, mapped: only what is used is read."""
     return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
 
 
 def sweep(folder: Path, needed: Set[str]) -> None:
-    """Deletes what ``saving`` made and nobody needs, unless a living process is just saving it."""
+    """Deletes the files of ``saving`` that are not needed and not just being saved."""
     for path in (*folder.glob(f"{RANDOM_NAME}.pt"), *folder.glob(f"{RANDOM_NAME}.tmp")):
-        # A file that cannot be deleted does no harm: it is tried again.
-        with contextlib.suppress(OSError):
-            if path.name not in needed:
-                with abandoned(path) as free:
-                    if free:
-                        path.unlink(missing_ok=True)
+        if path.name not in needed:
+            # A file that cannot be deleted does no harm: the next sweep tries again.
+            with contextlib.suppress(OSError), abandoned(path) as free:
+                if free:
+                    path.unlink(missing_ok=True)

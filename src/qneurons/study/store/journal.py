@@ -20,9 +20,9 @@ _CRC_LENGTH = len(_CRC.format(0))
 
 
 def encode(entry: Entry, previous: int) -> tuple[bytes, int]:
-    """The line of an entry, and its checksum, which continues that of the line before.
+    """The line of an entry and its checksum, which continues the checksum of the line before.
 
-    So not only a changed line is found, but also one that was left out, doubled or moved.
+    This detects changed lines, and also lines that were removed, doubled or moved.
     """
     body = json.dumps(entry, separators=(",", ":"), allow_nan=False)[:-1].encode()
     crc = zlib.crc32(body, previous)
@@ -30,7 +30,7 @@ def encode(entry: Entry, previous: int) -> tuple[bytes, int]:
 
 
 def decode(line: bytes, previous: int) -> tuple[Entry, int] | None:
-    """The entry and checksum of a line without its end; None if it is not as it was written."""
+    """The entry and checksum of a line without its newline; None if the checksum is wrong."""
     body = line[:-_CRC_LENGTH]
     crc = zlib.crc32(body, previous)
     if not body or line[-_CRC_LENGTH:] != _CRC.format(crc).encode():
@@ -39,23 +39,21 @@ def decode(line: bytes, previous: int) -> tuple[Entry, int] | None:
 
 
 class Journal:
-    """A file of entries. Each line counts wholly or, when its writing was cut off, not at all.
+    """A file of entries, one a line.
 
-    The last line without an end is what a killed process left: it is passed over, and cut off by
-    the next append. Beside the journal stands its length after the last finished append, written
-    later than the journal is synced: a journal that is shorter than that was truncated by others.
+    A last line without newline is the rest of a killed append: it is ignored, and cut off by the
+    next append. A second file holds the length of the journal. It is written only after the
+    journal is synced, so a journal shorter than that was damaged.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.length_path = path.with_suffix(".length")
-        self._end = 0  # of the lines that were read, in bytes
-        self._lines = 0
-        self._crc = 0
+        self._end = self._lines = self._crc = 0  # of what was read: bytes, lines, checksum
         self._fd: int | None = None  # open while this journal is locked
 
     def create(self) -> None:
-        """Makes an empty journal where there is none."""
+        """Makes an empty journal if there is none."""
         os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o666))
         with self.locked():
             if not self.length_path.exists():
@@ -63,7 +61,7 @@ class Journal:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else appends inside the block. Not to be nested."""
+        """No other process appends inside the block. Do not nest."""
         with locked(self.path) as self._fd:
             try:
                 yield
@@ -71,18 +69,18 @@ class Journal:
                 self._fd = None
 
     def read(self) -> list[tuple[int, Entry]]:
-        """The entries that came since the last call, with the numbers of their lines."""
+        """The entries added since the last call, with their line numbers."""
         try:
             return self._read()
         except StudyError:
             if self._fd is not None:
                 raise
-        # Without the lock, half of a cut-off line and half of its successor may have met.
+        # Read without the lock, the end may mix a cut-off line with the one that replaces it.
         with locked(self.path, shared=True):
             return self._read()
 
     def _read(self) -> list[tuple[int, Entry]]:
-        least = max(self._length(), self._end)  # before the journal, which may be growing
+        least = max(self._length(), self._end)  # read first: the journal may be growing
         with self.path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(self._end)
@@ -90,8 +88,8 @@ class Journal:
         if size < least:
             raise StudyError(
                 f"{self.path} was truncated: it has {size} bytes, and had {least}; restore it from "
-                f"a copy, or delete {self.length_path.name} to go on with what is left (what is "
-                "missing is then trained again)"
+                f"a copy, or delete {self.length_path.name} to keep what is left (what is missing "
+                "is then trained again)"
             )
         *lines, tail = data.split(b"\n")
         entries, crc, number = [], self._crc, self._lines
@@ -102,8 +100,8 @@ class Journal:
             entry, crc = decoded
             entries.append((number, entry))
         end = self._end + len(data) - len(tail)
-        # A line whose end was overwritten looks cut off, but it was finished, or, where that was
-        # not noted any more, all that stands before its end fits.
+        # A line whose newline was overwritten looks cut off. It is damage if the noted length
+        # includes the line, or if its checksum is right.
         if end < least or decode(tail[:-1], crc) is not None:
             raise self._changed(number + 1)
         self._end, self._lines, self._crc = end, number, crc
@@ -111,15 +109,15 @@ class Journal:
 
     def _changed(self, line: int) -> StudyError:
         return StudyError(
-            f"{self.path}, line {line}, was changed after it was written: its checksum does not "
-            f"fit; restore the file from a copy, or keep only the {line - 1} lines before it and "
-            f"delete {self.length_path.name} (what is missing is then trained again)"
+            f"{self.path}, line {line}, was changed after it was written: its checksum is wrong; "
+            f"restore the file from a copy, or keep only the {line - 1} lines before it and delete "
+            f"{self.length_path.name} (what is missing is then trained again)"
         )
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Writes the entries and waits until they are on the disk; all of that or an error.
+        """Writes the entries and waits until they are on the disk. After an error none is kept.
 
-        Only while locked and after ``read``.
+        Only while locked, after ``read``.
         """
         assert self._fd is not None
         lines, crc = [], self._crc
@@ -146,13 +144,13 @@ class Journal:
         if not re.fullmatch(rb"\d{20}\n", text):
             raise StudyError(
                 f"{self.length_path} should hold the length of the journal in 20 digits, but holds "
-                f"{text[:30]!r}; delete it if the journal is whole"
+                f"{text[:30]!r}; delete it if the journal is complete"
             )
         return int(text)
 
     def _note_length(self, length: int) -> None:
         text = b"%020d\n" % length
-        # Not synced, and allowed to fail: a number that is too small is harmless.
+        # Not synced, and errors are ignored: a length that is too small does no harm.
         with contextlib.suppress(OSError):
             try:
                 fd = os.open(self.length_path, os.O_WRONLY)

@@ -1,4 +1,4 @@
-"""What the entries of a journal say: runs, their epochs, and where their state lies."""
+"""The content of a journal: runs, their epochs, and where their checkpoints are."""
 
 import dataclasses
 import math
@@ -10,36 +10,34 @@ from typing import Any
 from qneurons.study.runs import Epoch, Run
 from qneurons.study.store.journal import Entry
 
+# The values of COLUMNS for one epoch of a run. None stands for NaN and infinity, which JSON lacks.
+# Not a NamedTuple, with which opening a store takes a quarter longer.
 Row = tuple[Any, ...]
 
 _TYPES = typing.get_type_hints(Epoch)
-# A row is an epoch of a run as the journal holds it, in this order; the last two are no results.
 RESULTS = tuple(name for name in _TYPES if name not in ("run", "seconds"))
-ROW = (*RESULTS, "seconds", "provenance")
-EPOCH, DIVERGED = ROW.index("epoch"), ROW.index("diverged")
+COLUMNS = (*RESULTS, "seconds", "provenance")
+EPOCH, DIVERGED, ORIGIN = map(COLUMNS.index, ("epoch", "diverged", "provenance"))
 
 
 def to_row(record: Epoch, provenance: str) -> Row:
-    """JSON has no NaN and no infinity: they become None."""
-    row: list[Any] = []
-    for name in ROW[:-1]:
-        value = _TYPES[name](getattr(record, name))
-        row.append(None if isinstance(value, float) and not math.isfinite(value) else value)
-    return (*row, provenance)
+    values = [_TYPES[name](getattr(record, name)) for name in COLUMNS[:-1]]
+    finite = (None if isinstance(x, float) and not math.isfinite(x) else x for x in values)
+    return (*finite, provenance)
+
+
+def to_epoch(run_id: str, row: Row) -> Epoch:
+    values: list[Any] = [math.nan if value is None else value for value in row]
+    return Epoch(run_id, **dict(zip(COLUMNS[:-1], values, strict=False)))
 
 
 def same_results(one: Row, other: Row) -> bool:
     return one[: len(RESULTS)] == other[: len(RESULTS)]
 
 
-def to_epoch(run_id: str, row: Row) -> Epoch:
-    values: list[Any] = [math.nan if value is None else value for value in row[:-1]]
-    return Epoch(run=run_id, **dict(zip(ROW[:-1], values, strict=True)))
-
-
 @dataclass(frozen=True)
 class Saved:
-    """Where the state of a run lies: in which file, at which place, after which epoch."""
+    """Where the state of a run is: in which file, at which index, after which epoch."""
 
     file: str
     sha256: str
@@ -48,17 +46,17 @@ class Saved:
 
 
 class Records:
-    """The sum of all entries so far. An entry is either
+    """All entries of a journal so far. An entry is one of
 
-    - ``provenance``: its ``id`` and ``content``, or
-    - ``commit``: what was saved at once: the ids of its ``runs``, the content of those that are
-      ``new``, their ``epochs`` by column (``run`` and ``provenance`` are places in the entry's
-      lists of them), and the ``checkpoint`` after those epochs (file, sha256, epoch; its tensors
-      hold the runs in the entry's order) or null.
+    - ``provenance``: its ``id`` and ``content``;
+    - ``commit``: the ids of its ``runs``, the content of those that are ``new``, their ``epochs``
+      by column (``run`` and ``provenance`` are indices into the entry's lists), and the
+      ``checkpoint`` after those epochs (file, sha256, epoch; its tensors hold the runs in the
+      entry's order) or null.
 
-    A run has its epochs in turn. Where its checkpoint is lost, or was not kept, it is trained anew
-    and its epochs come again: one that is as before changes nothing, the first one that differs
-    takes the place of its predecessor and of all that followed it.
+    The epochs of a run are consecutive. A run without checkpoint is trained again from its
+    beginning. An epoch with the same results as before then changes nothing. The first one that
+    differs replaces the old epoch and all later ones.
     """
 
     def __init__(self) -> None:
@@ -69,7 +67,7 @@ class Records:
         self.lines: dict[str, int] = {}  # of the last entry with a run
 
     def apply(self, line: int, entry: Entry) -> None:
-        """Raises ValueError, KeyError, TypeError or IndexError for what is no entry."""
+        """Adds an entry; raises ValueError, KeyError, TypeError or IndexError for a bad one."""
         match entry["kind"]:
             case "provenance":
                 self.provenance[entry["id"]] = entry["content"]
@@ -85,16 +83,15 @@ class Records:
                 raise ValueError(f"run {id} has the id {run.id} here")
             self.runs[id], self.rows[id] = run, []
         ids, columns = entry["runs"], dict(entry["epochs"])
-        columns["provenance"] = [entry["provenance"][place] for place in columns["provenance"]]
-        unknown = [None] * len(columns["run"])  # of an entry that is older than the column
-        rows = zip(*(columns.get(name, unknown) for name in ROW), strict=True)
+        columns["provenance"] = [entry["provenance"][index] for index in columns["provenance"]]
+        missing = [None] * len(columns["run"])  # for a column that is younger than the entry
+        rows = zip(*(columns.get(name, missing) for name in COLUMNS), strict=True)
         for index, row in zip(columns["run"], rows, strict=True):
             past, epoch = self.rows[ids[index]], row[EPOCH]
             if not 1 <= epoch <= len(past) + 1:
                 raise ValueError(f"epoch {epoch} after {len(past)}")
-            if past[epoch - 1 : epoch] and same_results(past[epoch - 1], row):
-                continue
-            past[epoch - 1 :] = [row]
+            if epoch > len(past) or not same_results(past[epoch - 1], row):
+                past[epoch - 1 :] = [row]
         saved = entry["checkpoint"]
         for index, id in enumerate(ids):
             self.lines[id] = line
@@ -114,13 +111,13 @@ class Records:
         epoch: int,
         resumable: Mapping[str, int],
     ) -> dict[str, list[Row]]:
-        """What is to be recorded of the runs, which then are at ``epoch`` or have diverged.
+        """The rows to commit for the runs, each of which is then at ``epoch`` or has diverged.
 
-        Epochs after the one in which a run diverged are left out. The others must follow what is
-        recorded, or the epoch from which the run is ``resumable``.
+        Epochs after a divergence are left out. The others must follow the last recorded epoch, or
+        the one from which the run is ``resumable``.
         """
         if provenance not in self.provenance:
-            raise ValueError(f"provenance {provenance!r} was not begun in this store")
+            raise ValueError(f"provenance {provenance!r} is unknown; call begin() first")
         ended = self.diverged()
         rows: dict[str, list[Row]] = {run.id: [] for run in runs}
         for record in epochs:
@@ -135,7 +132,7 @@ class Records:
             if first not in (done + 1, resumable.get(id, 0) + 1):
                 raise ValueError(f"run {id}: epoch {first} cannot follow epoch {done}")
             if [row[EPOCH] for row in new] != list(range(first, reached + 1)):
-                raise ValueError(f"run {id}: its epochs are not in turn")
+                raise ValueError(f"run {id}: its epochs are not consecutive")
             if reached != epoch and id not in ended:
                 raise ValueError(f"run {id} is at epoch {reached}, and its state at epoch {epoch}")
         return rows
@@ -147,13 +144,13 @@ class Records:
         checkpoint: dict[str, Any] | None,
     ) -> Entry:
         flat = [(index, row) for index, run in enumerate(runs) for row in rows[run.id]]
-        places = {id: place for place, id in enumerate(dict.fromkeys(row[-1] for _, row in flat))}
+        provenance = list(dict.fromkeys(row[ORIGIN] for _, row in flat))
         columns: dict[str, list[Any]] = {"run": [index for index, _ in flat]}
-        columns |= {name: [row[place] for _, row in flat] for place, name in enumerate(ROW)}
-        columns["provenance"] = [places[id] for id in columns["provenance"]]
+        columns |= {name: [row[place] for _, row in flat] for place, name in enumerate(COLUMNS)}
+        columns["provenance"] = [provenance.index(id) for id in columns["provenance"]]
         return {
             "kind": "commit",
-            "provenance": list(places),
+            "provenance": provenance,
             "runs": [run.id for run in runs],
             "new": {run.id: dataclasses.asdict(run) for run in runs if run.id not in self.runs},
             "epochs": columns,

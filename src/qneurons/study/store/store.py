@@ -1,4 +1,4 @@
-"""The store: everything recorded of a study, in one folder that survives crashes and company."""
+"""The store: the results of a study in one folder, safe from crashes and concurrent writers."""
 
 import hashlib
 import json
@@ -7,55 +7,54 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 import qneurons as qn
 from qneurons.study.errors import StudyError
 from qneurons.study.files import explained, temporaries
 from qneurons.study.runs import Epoch, Run
-from qneurons.study.store import checkpoints, header, locks
+from qneurons.study.store import checkpoints, layout, locks
 from qneurons.study.store.journal import Journal
-from qneurons.study.store.locks import Claim
-from qneurons.study.store.records import Records, Row, Saved, to_epoch
+from qneurons.study.store.records import ORIGIN, Records, Row, to_epoch
 from qneurons.study.store.tables import frame
 
 if TYPE_CHECKING:
     import polars
 
 
-TERMS = ("device_type", "precision", "fingerprint")  # numbers that differ in these do not compare
+CONDITIONS = ("device_type", "precision", "fingerprint")  # results compare only if these are equal
 
 
 class Store:
-    """A folder with ``store.json`` (the version of the format), ``journal.jsonl`` and its length,
-    ``checkpoints/`` and ``claims/``; ``header`` makes one.
+    """A folder with a journal and checkpoints; see ``layout`` for its files.
 
-    The journal is the truth and only grows: see ``Journal`` for its lines, ``Records`` for what
-    they say. Processes on one machine, or on a shared folder with working ``flock``, may use one
-    store together; each claims the runs that it trains.
+    The journal is the truth and only grows; see ``Journal`` and ``Records``. Several processes may
+    use a store at once, on one machine or on a shared folder whose ``flock`` works. Each reserves
+    the runs that it trains.
     """
 
     def __init__(self, folder: Path, *, readonly: bool) -> None:
         self.folder = folder
         self.readonly = readonly
-        self._journal = Journal(folder / "journal.jsonl")
-        self._checkpoints = folder / "checkpoints"
-        self._records = Records()
+        self.records = Records()
+        self._journal = Journal(folder / layout.JOURNAL)
+        self._checkpoints = folder / layout.CHECKPOINTS
         self._verified: set[str] = set()
 
     @classmethod
     def open(cls, folder: Path, *, create: bool = False, readonly: bool = False) -> "Store":
-        """Reads a store, and first makes one if ``create`` says so and there is none.
+        """Opens a store. ``create`` makes it first if there is none.
 
-        ``readonly`` writes nothing; it may read a store that others are writing.
+        ``readonly`` writes nothing, so it can read a store while others write to it.
         """
         store = cls(Path(folder), readonly=readonly)
         with explained(f"store {folder}"):
             if create and not readonly:
-                header.create(store.folder)
-            header.check(store.folder)
+                layout.create(store.folder)
+            layout.check(store.folder)
             if not readonly:
-                with store._journal.locked():  # whether it can be written is known at once
+                with store._journal.locked():  # fails now rather than later if it is not writable
                     pass
         store.refresh()
         return store
@@ -63,132 +62,134 @@ class Store:
     # --- reading ----------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Reads what was recorded since, by other processes too."""
+        """Reads what was recorded since the last refresh, also by other processes."""
         with explained(f"store {self.folder}"):
             entries = self._journal.read()
         for line, entry in entries:
             try:
-                self._records.apply(line, entry)
+                self.records.apply(line, entry)
             except (ValueError, KeyError, TypeError, IndexError) as error:
                 raise StudyError(
                     f"{self._journal.path}, line {line}, is not understood ({error!r}): it was "
-                    f"written by another qneurons than {qn.__version__}; use that one"
+                    f"written by another version than qneurons {qn.__version__}; use that version"
                 ) from error
 
     def runs(self) -> dict[str, Run]:
-        return dict(self._records.runs)
+        return dict(self.records.runs)
 
     def epochs(self, run_id: str) -> list[Epoch]:
-        """What was recorded of a run; losses that were not finite are NaN."""
-        return [to_epoch(run_id, row) for row in self._records.rows.get(run_id, ())]
+        """The recorded epochs of a run. Losses that were not finite are NaN."""
+        return [to_epoch(run_id, row) for row in self.records.rows.get(run_id, ())]
 
     def progress(self) -> dict[str, int]:
-        """The last epoch recorded of every run."""
-        return {id: len(rows) for id, rows in self._records.rows.items()}
+        """The last recorded epoch of every run."""
+        return {id: len(rows) for id, rows in self.records.rows.items()}
 
     def diverged(self) -> set[str]:
-        return self._records.diverged()
+        return self.records.diverged()
 
     def origin(self, run_id: str) -> dict[str, Any] | None:
-        """The provenance under which a run was last recorded."""
-        rows = self._records.rows.get(run_id)
-        return dict(self._records.provenance[rows[-1][-1]]) if rows else None
+        """The provenance of the last recorded epoch of a run."""
+        rows = self.records.rows.get(run_id)
+        return dict(self.records.provenance[rows[-1][ORIGIN]]) if rows else None
 
-    def terms(self) -> dict[tuple[str, str], set[tuple[Any, ...]]]:
-        """The ``TERMS`` under which each dataset and network was trained, where they are known."""
-        terms: dict[tuple[str, str], set[tuple[Any, ...]]] = {}
-        for id, run in self._records.runs.items():
-            if origin := self.origin(id):
-                found = tuple(origin[name] for name in TERMS if name in origin)
-                if len(found) == len(TERMS):
-                    terms.setdefault((run.dataset, run.network), set()).add(found)
-        return terms
+    def conditions(self) -> dict[tuple[str, str], set[tuple[Any, ...]]]:
+        """The ``CONDITIONS`` under which each dataset and network was trained, where recorded."""
+        found: dict[tuple[str, str], set[tuple[Any, ...]]] = {}
+        for id, run in self.records.runs.items():
+            origin = self.origin(id) or {}
+            if all(name in origin for name in CONDITIONS):
+                values = tuple(origin[name] for name in CONDITIONS)
+                found.setdefault((run.dataset, run.network), set()).add(values)
+        return found
 
-    def refuse_other_terms(
+    def check_conditions(
         self,
         runs: Iterable[Run],
         device_type: str,
         precision: str,
         fingerprints: Mapping[str, str],
     ) -> None:
-        """Numbers on one dataset and network are comparable: they come from one arithmetic.
+        """Raises if results of these runs would not be comparable with recorded ones.
 
-        Of ``fingerprints``, of datasets, those that are not known yet may be missing.
+        ``fingerprints`` are those of the datasets; datasets that are not loaded yet may be missing.
         """
-        recorded = self.terms()
+        recorded = self.conditions()
         for dataset, network in dict.fromkeys((run.dataset, run.network) for run in runs):
             for had_type, had_precision, had_data in recorded.get((dataset, network), ()):
                 if (had_type, had_precision) != (device_type, precision):
                     raise StudyError(
                         f"the store has runs of {network} on {dataset} trained on {had_type} in "
-                        f"{had_precision}, and this is {device_type} in {precision}; go on with "
-                        f"--device {had_type} --precision {had_precision}, or begin another store"
+                        f"{had_precision}, and this is {device_type} in {precision}; give --device "
+                        f"{had_type} --precision {had_precision}, or another --store"
                     )
                 if had_data != (here := fingerprints.get(dataset, had_data)):
                     raise StudyError(
                         f"the store has runs trained on another copy of {dataset} (fingerprint "
-                        f"{had_data}, here {here}); name the folder of the first with --data-dir, "
-                        "or begin another store"
+                        f"{had_data}, here {here}); give the folder of that copy with --data-dir, "
+                        "or another --store"
                     )
 
     def resumable(self) -> dict[str, int]:
-        """For every run the epoch after which it can go on; 0 where no checkpoint is left."""
-        return {id: self._resumable(id) for id in self._records.rows}
+        """For every run the epoch after which training can resume; 0 without a checkpoint."""
+        return {id: self._resumable(id) for id in self.records.rows}
 
     def _resumable(self, run_id: str) -> int:
-        return self._records.saved[run_id].epoch if self._has_checkpoint(run_id) else 0
+        saved = self.records.saved.get(run_id)
+        return saved.epoch if saved and (self._checkpoints / saved.file).exists() else 0
 
     def checkpoint(self, run_id: str) -> tuple[int, dict[str, Tensor]] | None:
-        """The tensors of a run and the epoch after which; None if they were not kept or are gone.
-
-        A file that was changed is a ``StudyError``. Once it is deleted, its runs can be trained
-        anew from their beginning; what they commit replaces what was recorded if it differs.
-        """
-        if not self._has_checkpoint(run_id):
+        """A run's last saved epoch and its tensors; None if they were not kept or are gone."""
+        epoch = self._resumable(run_id)
+        if not epoch:
             return None
-        saved = self._records.saved[run_id]
-        state = self._load(saved)
-        return saved.epoch, {name: values[saved.index].clone() for name, values in state.items()}
+        return epoch, {name: values[0] for name, values in self.states([run_id]).items()}
 
-    def _has_checkpoint(self, run_id: str) -> bool:
-        saved = self._records.saved.get(run_id)
-        return saved is not None and (self._checkpoints / saved.file).exists()
+    def states(self, run_ids: Sequence[str]) -> dict[str, Tensor]:
+        """The stacked tensors of resumable runs.
 
-    def _load(self, saved: Saved) -> dict[str, Tensor]:
-        path = self._checkpoints / saved.file
+        A damaged file is a ``StudyError``. If the user deletes the file, its runs start again from
+        their beginning; new results replace the recorded ones where they differ.
+        """
+        found = [self.records.saved[id] for id in run_ids]
+        files: dict[str, dict[str, Tensor]] = {}
         with explained(f"store {self.folder}"):
-            if saved.file not in self._verified:  # once: it holds all the runs of a pack
-                checkpoints.verify(path, saved.sha256)
-                self._verified.add(saved.file)
-            return checkpoints.load(path)
+            for file, sha256 in {(saved.file, saved.sha256) for saved in found}:
+                if file not in self._verified:  # once: it holds all the runs of a pack
+                    checkpoints.verify(self._checkpoints / file, sha256)
+                    self._verified.add(file)
+                files[file] = checkpoints.load(self._checkpoints / file)
+        return {
+            name: torch.stack([files[saved.file][name][saved.index] for saved in found])
+            for name in files[found[0].file]
+        }
 
     def frame(self) -> "polars.DataFrame":
-        """Tidy rows, one for each epoch of each run; losses that were not finite are null."""
-        return frame(self._records)
+        """One row for each epoch of each run. Losses that were not finite are null."""
+        return frame(self.records)
 
     # --- writing ----------------------------------------------------------------------------------
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Inside nobody else writes, and everything that others wrote is known."""
+        """Inside the block no other process writes, and everything recorded has been read."""
+        self._refuse_readonly()
         with explained(f"store {self.folder}"), self._journal.locked():
             self.refresh()
             yield
 
-    def claim(self, run_ids: Sequence[str]) -> Claim:
-        """Takes those of the runs that no living process has, and refreshes."""
-        self._refuse_readonly()
+    def reserve(self, run_ids: Sequence[str]) -> locks.Reservation:
+        """Refreshes, and reserves those of the runs that no running process has reserved."""
         with self._writing():
-            return locks.claim(self.folder / "claims", run_ids)
+            return locks.reserve(self.folder / layout.RESERVATIONS, run_ids)
 
     def begin(self, provenance: dict[str, Any]) -> str:
-        """Records where the numbers to come are from, and returns the id for ``commit``."""
-        self._refuse_readonly()
+        """Records a provenance, and returns its id for ``commit``."""
         content = json.dumps(provenance, sort_keys=True, allow_nan=False)
         id = hashlib.sha256(content.encode()).hexdigest()[:16]
         with self._writing():
             self._sweep()
-            if id not in self._records.provenance:
+            if id not in self.records.provenance:
                 self._journal.append([{"kind": "provenance", "id": id, "content": provenance}])
                 self.refresh()
         return id
@@ -202,60 +203,59 @@ class Store:
         state: dict[str, Tensor] | None,
         epoch: int,
     ) -> None:
-        """Saves epochs of runs and the runs' state after ``epoch``: all of it, or an error.
+        """Saves epochs of runs, and the runs' state after ``epoch``; after an error, nothing.
 
-        When it returns, everything is on the disk. Without ``state`` the runs cannot go on later,
-        only begin anew. A diverged run has ended: later epochs of it are left out.
+        When it returns, everything is on the disk. Without ``state`` the runs can only be trained
+        again from their beginning. Epochs after a divergence are left out.
         """
         resumable = {run.id: self._resumable(run.id) for run in runs}
-        rows = self._records.new_rows(runs, epochs, provenance, epoch=epoch, resumable=resumable)
-        self._save(runs, rows, state, epoch)
+        rows = self.records.new_rows(runs, epochs, provenance, epoch=epoch, resumable=resumable)
+        self.append(runs, rows, state, epoch)
 
-    def _save(
+    def append(
         self,
         runs: Sequence[Run],
         rows: Mapping[str, Sequence[Row]],
         state: dict[str, Tensor] | None,
         epoch: int,
     ) -> None:
+        """``commit`` of rows that are known to follow the recorded ones."""
         self._refuse_readonly()
         if any(len(values) != len(runs) for values in (state or {}).values()):
             raise ValueError(f"every tensor of a state must begin with its {len(runs)} runs")
-        known = {run.id: self._records.lines.get(run.id) for run in runs}
+        known = {run.id: self.records.lines.get(run.id) for run in runs}
         with explained(f"store {self.folder}"), ExitStack() as stack:
             saved = None
             if state is not None:  # before the lock: it may be large
                 file, sha256 = stack.enter_context(checkpoints.saving(self._checkpoints, state))
                 saved = {"file": file, "sha256": sha256, "epoch": epoch}
             stack.enter_context(self._writing())
-            for run in runs:
-                if self._records.lines.get(run.id) != known[run.id]:
+            for id, line in known.items():
+                if self.records.lines.get(id) != line:
                     raise StudyError(
-                        f"store {self.folder}: another process recorded run {run.id} meanwhile; "
-                        "nothing recorded is lost, run the same command again"
+                        f"store {self.folder}: another process has just recorded run {id}; nothing "
+                        "recorded is lost, run the same command again"
                     )
-            self._journal.append([self._records.commit_entry(runs, rows, saved)])
+            self._journal.append([self.records.commit_entry(runs, rows, saved)])
             self.refresh()
             self._sweep()
 
     def tidy(self) -> None:
-        """Deletes what killed processes left; else only who claims or saves runs does that."""
-        if self.readonly:
-            return
-        with suppress(StudyError), self._writing():  # files that stay do no harm
+        """Deletes the files that killed processes left. Errors are ignored: they do no harm."""
+        with suppress(StudyError), self._writing():
             self._sweep()
-            locks.sweep(self.folder / "claims")
+            locks.sweep(self.folder / layout.RESERVATIONS)
 
     def _sweep(self) -> None:
-        """Deletes the checkpoints that no run needs any more, and what killed processes left."""
+        """Deletes checkpoints that no run needs, and temporary files of killed processes."""
         ended = self.diverged()
-        needed = {saved.file for id, saved in self._records.saved.items() if id not in ended}
+        needed = {saved.file for id, saved in self.records.saved.items() if id not in ended}
         checkpoints.sweep(self._checkpoints, needed)
-        # Made only by whoever holds the lock, as this process does.
-        for owner in (self._journal.length_path, self.folder / "store.json"):
-            for path in temporaries(owner):
+        # Only the holder of the lock makes such files, and that is this process.
+        for path in (self._journal.length_path, self.folder / layout.HEADER_FILE):
+            for temporary in temporaries(path):
                 with suppress(OSError):
-                    path.unlink()
+                    temporary.unlink()
 
     def _refuse_readonly(self) -> None:
         if self.readonly:

@@ -1,12 +1,12 @@
-"""The records of a study as one table of tidy rows."""
+"""The records of a store as one table."""
 
 import dataclasses
 import typing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qneurons.study.errors import StudyError
 from qneurons.study.runs import Epoch, Run
-from qneurons.study.store.records import ROW, Records
+from qneurons.study.store.records import COLUMNS, Records
 
 if TYPE_CHECKING:
     import polars
@@ -17,40 +17,26 @@ PROVENANCE = ("device", "precision", "torch", "qneurons", "commit", "command")
 
 
 def frame(records: Records) -> "polars.DataFrame":
-    """One row for each epoch of each run, in the order of the runs; NaN losses are null."""
+    """One row for each epoch of each run, sorted by run. NaN losses are null."""
     try:
         import polars as pl
     except ImportError:
         raise StudyError("tables need polars: pip install 'qneurons[study]'") from None
 
+    other = [field.name for field in dataclasses.fields(Run) if field.name not in RUN]
+    names = (*RUN, *COLUMNS[:-1], "run", *other, *PROVENANCE)
+    origins = {
+        id: [str(content.get(name, "")) for name in PROVENANCE]
+        for id, content in records.provenance.items()
+    }
+    rows: list[tuple[object, ...]] = []
+    for run in sorted(records.runs.values()):
+        first, last = ([getattr(run, name) for name in part] for part in (RUN, ("id", *other)))
+        for *values, provenance in records.rows[run.id]:
+            rows.append((*first, *values, *last, *origins[provenance]))
     kinds = {str: pl.String, bool: pl.Boolean, int: pl.Int64, float: pl.Float64}
-
-    def schema(record: type) -> dict[str, Any]:
-        return {name: kinds[kind] for name, kind in typing.get_type_hints(record).items()}
-
-    ids = sorted(records.rows, key=lambda id: records.runs[id])
-    rows = [(id, *row) for id in ids for row in records.rows[id]]
-    names = ("run", *ROW)
-    types = {**schema(Epoch), "provenance": pl.String}
-    epochs = pl.DataFrame(
-        dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else {},
-        schema={name: types[name] for name in names},
-    )
-    found = [records.runs[id] for id in ids]
-    runs = pl.DataFrame(
-        [{"run": run.id, "protocol": run.protocol, **dataclasses.asdict(run)} for run in found],
-        schema={"run": pl.String, "protocol": pl.String, **schema(Run)},
-    )
-    origins = pl.DataFrame(
-        [
-            {"provenance": id, **{name: str(content.get(name, "")) for name in PROVENANCE}}
-            for id, content in records.provenance.items()
-        ],
-        schema=dict.fromkeys(("provenance", *PROVENANCE), pl.String),
-    )
-    other = [name for name in runs.columns if name not in ("run", *RUN)]
-    return (
-        epochs.join(runs, on="run", how="left", maintain_order="left")
-        .join(origins, on="provenance", how="left", maintain_order="left")
-        .select(*RUN, *ROW[:-1], "run", *other, *PROVENANCE)
+    hints = typing.get_type_hints(Run) | typing.get_type_hints(Epoch)
+    return pl.DataFrame(
+        dict(zip(names, zip(*rows, strict=True), strict=False)),
+        schema={name: kinds[hints.get(name, str)] for name in names},
     )

@@ -1,11 +1,12 @@
-"""What is a store, what becomes one, and what is refused."""
+"""Which folders are stores, which become one, and which are refused."""
 
 import json
+import re
 
 import pytest
 
 from qneurons.study.errors import StudyError
-from qneurons.study.store import header
+from qneurons.study.store import layout
 
 
 def content(folder):
@@ -14,8 +15,8 @@ def content(folder):
 
 def test_a_new_store(tmp_path):
     folder = tmp_path / "in" / "a" / "new" / "place"
-    header.create(folder)
-    header.check(folder)
+    layout.create(folder)
+    layout.check(folder)
     assert content(folder) == [
         "checkpoints",
         "claims",
@@ -26,17 +27,17 @@ def test_a_new_store(tmp_path):
 
 
 def test_an_old_store_is_left_as_it_is(tmp_path):
-    header.create(tmp_path)
+    layout.create(tmp_path)
     (tmp_path / "journal.jsonl").write_bytes(b"something\n")
-    header.create(tmp_path)
+    layout.create(tmp_path)
     assert (tmp_path / "journal.jsonl").read_bytes() == b"something\n"
 
 
 def test_a_creation_that_was_cut_off_is_finished(tmp_path):
-    header.create(tmp_path)
+    layout.create(tmp_path)
     (tmp_path / "store.json").rename(tmp_path / "store.json.0123456789abcdef.tmp")
-    header.create(tmp_path)
-    header.check(tmp_path)
+    layout.create(tmp_path)
+    layout.check(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_a_folder_with_other_things_does_not_become_a_store(tmp_path, name):
     file.parent.mkdir(exist_ok=True)
     file.write_text("precious")
     with pytest.raises(StudyError, match=f"not a store.*holds {name}.*empty folder"):
-        header.create(tmp_path)
+        layout.create(tmp_path)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file]
     assert file.read_text() == "precious"
 
@@ -64,43 +65,41 @@ def test_at_most_three_names_are_listed(tmp_path):
     for name in "abcde":
         (tmp_path / name).touch()
     with pytest.raises(StudyError, match=r"holds a, b, c and 2 more"):
-        header.create(tmp_path)
+        layout.create(tmp_path)
 
 
 def test_what_is_no_store_is_refused(tmp_path):
-    with pytest.raises(StudyError, match=r"nowhere does not exist; give the folder of a store"):
-        header.check(tmp_path / "nowhere")
-    with pytest.raises(StudyError, match="is no store; give the folder of a store"):
-        header.check(tmp_path)
+    with pytest.raises(StudyError, match=r"nowhere does not exist; give the folder"):
+        layout.check(tmp_path / "nowhere")
+    with pytest.raises(StudyError, match="is not a store; give the folder"):
+        layout.check(tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(StudyError, match="is no store"):
-        header.check(tmp_path / "file")
+    with pytest.raises(StudyError, match="file is not a store"):
+        layout.check(tmp_path / "file")
 
 
 def test_a_store_without_its_header_is_not_taken_for_new(tmp_path):
-    header.create(tmp_path)
+    layout.create(tmp_path)
     (tmp_path / "journal.jsonl").write_bytes(b"something\n")
     (tmp_path / "store.json").unlink()
-    header.create(tmp_path)
-    with pytest.raises(StudyError, match=r"store.json is missing; restore it .* or write"):
-        header.check(tmp_path)
+    layout.create(tmp_path)
+    with pytest.raises(StudyError, match=r"store.json is missing.* write"):
+        layout.check(tmp_path)
 
 
 @pytest.mark.parametrize("version", [0, 2, "1"])
 def test_another_version_is_refused(tmp_path, version):
-    header.create(tmp_path)
-    (tmp_path / "store.json").write_text(json.dumps({**header.HEADER, "version": version}))
-    with pytest.raises(
-        StudyError, match=rf"has the format {version}, and .* reads the format 1; use"
-    ):
-        header.check(tmp_path)
+    layout.create(tmp_path)
+    (tmp_path / "store.json").write_text(json.dumps({**layout.HEADER, "version": version}))
+    with pytest.raises(StudyError, match=rf"format {version}.* reads format 1; use"):
+        layout.check(tmp_path)
 
 
 @pytest.mark.parametrize(
     "text", [b"", b"{", b"[]", b"{}", b'{"format": "x", "version": 1}', b"\xff"]
 )
 def test_a_damaged_header_is_refused(tmp_path, text):
-    header.create(tmp_path)
+    layout.create(tmp_path)
     (tmp_path / "store.json").write_bytes(text)
-    with pytest.raises(StudyError, match=r"is not that of a store .* write \{"):
-        header.check(tmp_path)
+    with pytest.raises(StudyError, match=rf"{re.escape(repr(text))}.*store.* write \{{"):
+        layout.check(tmp_path)

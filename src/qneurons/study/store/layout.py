@@ -1,4 +1,4 @@
-"""What makes a folder a store, and of which format: the file store.json."""
+"""The files of a store: makes the folder of a new one, and checks that of an existing one."""
 
 import json
 from pathlib import Path
@@ -8,25 +8,27 @@ from qneurons.study.errors import StudyError
 from qneurons.study.files import make_folder, replace, temporaries
 from qneurons.study.store.journal import Journal
 
-VERSION = 1
-FOLDERS = ("checkpoints", "claims")
-HEADER = {"format": "qneurons study store", "version": VERSION}
+HEADER = {"format": "qneurons study store", "version": 1}  # the content of HEADER_FILE
+HEADER_FILE = "store.json"
+JOURNAL = "journal.jsonl"
+CHECKPOINTS = "checkpoints"
+RESERVATIONS = "claims"  # a name of format 1: older versions of qneurons look for it
 
 
 def create(folder: Path) -> None:
-    """Makes an empty store, unless there is one or the remains of one."""
-    path, journal = folder / "store.json", Journal(folder / "journal.jsonl")
+    """Makes an empty store, unless the folder has a header or a journal with content."""
+    path, journal = folder / HEADER_FILE, Journal(folder / JOURNAL)
     if path.exists() or (journal.path.exists() and journal.path.stat().st_size):
         return
     make_folder(folder)
     # Another process may be making the same store, or was killed while it did.
     ours = {journal.path, journal.length_path, *temporaries(path)}
     ours |= {*temporaries(journal.length_path)}
-    found = {
-        inner
-        for outer in folder.iterdir()
-        for inner in (outer.iterdir() if outer.name in FOLDERS and outer.is_dir() else [outer])
-    }
+    folders = [folder / name for name in (CHECKPOINTS, RESERVATIONS)]
+    found = set(folder.iterdir())
+    for inner in folders:
+        if inner.is_dir():
+            found = (found - {inner}) | set(inner.iterdir())
     foreign = sorted(str(path.relative_to(folder)) for path in found - ours)
     if foreign and not path.exists():
         more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
@@ -34,8 +36,8 @@ def create(folder: Path) -> None:
             f"{folder} is not a store and not empty (it holds {', '.join(foreign[:3])}{more}); "
             "nothing in it was changed; give a new or an empty folder"
         )
-    for name in FOLDERS:
-        make_folder(folder / name)
+    for inner in folders:
+        make_folder(inner)
     journal.create()
     with journal.locked():
         replace(path, json.dumps(HEADER).encode() + b"\n")  # last: this makes it a store
@@ -43,14 +45,14 @@ def create(folder: Path) -> None:
 
 def check(folder: Path) -> None:
     """Raises unless the folder is a store of this version."""
-    path = folder / "store.json"
+    path = folder / HEADER_FILE
     try:
         text = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
-        if (folder / "journal.jsonl").exists():
+        if (folder / JOURNAL).exists():
             remedy = f"restore it from a copy, or write {json.dumps(HEADER)} into it"
             raise StudyError(f"{path} is missing; {remedy}") from None
-        what = "is no store" if folder.exists() else "does not exist"
+        what = "is not a store" if folder.exists() else "does not exist"
         raise StudyError(f"{folder} {what}; give the folder of a store") from None
     try:
         found = json.loads(text)
@@ -59,11 +61,11 @@ def check(folder: Path) -> None:
         known, version = False, None
     if not known:
         raise StudyError(
-            f"{path} is not that of a store ({text[:60]!r}); give the folder of a store, or write "
-            f"{json.dumps(HEADER)} into it if it was one"
+            f"{path} holds {text[:60]!r}, which does not name the format of a store; give the "
+            f"folder of a store, or write {json.dumps(HEADER)} into the file if this was one"
         )
-    if version != VERSION:
+    if version != HEADER["version"]:
         raise StudyError(
-            f"store {folder} has the format {version}, and qneurons {qn.__version__} reads the "
-            f"format {VERSION}; use the qneurons that wrote it"
+            f"store {folder} has format {version}, and qneurons {qn.__version__} reads format "
+            f"{HEADER['version']}; use the version of qneurons that wrote it"
         )
