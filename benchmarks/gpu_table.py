@@ -1,4 +1,4 @@
-"""The README's table for the GPU, from the last rows of `qneurons bench`, with and without --step.
+"""The README's table for the GPU, from the last rows of `qneurons bench` and of bench_step.py.
 
     python benchmarks/gpu_table.py
 
@@ -8,9 +8,10 @@ It reads results/activation-cuda.csv, and writes activation-cuda.md beside it an
 import csv
 from pathlib import Path
 
+from bench_step import STEP
 from pages import write_between
 
-from qneurons.bench import BOTH, FORWARD, STEP
+from qneurons.bench import BOTH, FORWARD
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 import qneurons as qn
 from qneurons import bench, measuring
 from qneurons.provenance import ORIGIN, provenance
-from qneurons.study.networks import build
 
 CPU = torch.device("cpu")
 TINY = {"seconds": 0.0}
@@ -75,7 +74,7 @@ def test_a_variant_that_fails_has_a_row_and_the_others_are_measured(monkeypatch)
 
 
 def test_a_job_that_fails_has_a_row():
-    (row,) = bench.run(bench.StepCase("no such row", "float32"), CPU, **TINY)
+    (row,) = bench.run(bench.ActivationCase("no such row", "float32", 8), CPU, **TINY)
     assert "no such row" in row["error"]
     assert row["activation"] == "no such row"
 
@@ -85,30 +84,6 @@ def test_dtype_is_that_of_the_case(monkeypatch):
     monkeypatch.setattr(bench, "plain", lambda row: lambda x: (seen.add(x.dtype), x * 2)[1])
     bench.run(bench.ActivationCase("elu", "bfloat16", 10), CPU, **TINY)
     assert seen == {torch.bfloat16}
-
-
-# --- the training step ----------------------------------------------------------------------------
-
-
-def test_a_step_learns():
-    torch.manual_seed(0)
-    images, labels = torch.rand(4, 1, 28, 28), torch.tensor([0, 1, 2, 3])
-    model = build("mnist-cnn", images.shape[1:], qn.resolve("elu"), "q")
-    step = bench.training_step(model, images, labels)
-    before = F.cross_entropy(model(images), labels)
-    for _ in range(3):
-        step()
-    assert F.cross_entropy(model(images), labels) < before
-
-
-def test_the_step_of_both_is_measured_and_precision_is_put_back():
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    rows = bench.run(bench.StepCase("elu", "tf32", batch=2), CPU, **TINY)
-    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
-    assert [row["variant"] for row in rows] == ["plain", "qneurons"]
-    plain, ours = rows
-    assert ours["to_plain"] == ours["median_us"] / plain["median_us"]
-    assert ours["pass"] == "training step, MNIST-CNN, batch 2"
 
 
 # --- where the numbers go -------------------------------------------------------------------------

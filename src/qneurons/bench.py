@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 import qneurons as qn
 from qneurons import measuring
@@ -17,11 +16,9 @@ from qneurons.activations import Activation, resolve
 from qneurons.functional import LAM
 from qneurons.measuring import Call, Row, failure_noted, measure, ratio
 from qneurons.provenance import ORIGIN
-from qneurons.study.networks import build
-from qneurons.study.packs.pack import computing
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
-FORWARD, BOTH, STEP = "forward", "forward + backward", "training step"
+FORWARD, BOTH = "forward", "forward + backward"
 COLUMNS = (
     *("activation", "variant", "pass", "dtype", "elements"),
     *("median_us", "p20_us", "p80_us", "samples", "to_copy", "to_plain"),
@@ -115,70 +112,7 @@ class ActivationCase:
         return rows
 
 
-@dataclass(frozen=True)
-class StepCase:
-    """One training step of the paper's MNIST-CNN, in ``"float32"`` or ``"tf32"``."""
-
-    activation: str
-    precision: str
-    batch: int = 64
-
-    def about(self) -> Row:
-        which = f"{STEP}, MNIST-CNN, batch {self.batch}"
-        return {"activation": self.activation, "pass": which, "dtype": self.precision}
-
-    def measure(self, device: torch.device, *, seconds: float) -> list[Row]:
-        """Measures the step with the plain activation and with ours."""
-        images = torch.rand(self.batch, 1, 28, 28, device=device)
-        labels = torch.randint(10, (self.batch,), device=device)
-        rows = {variant: self.about() | {"variant": variant} for variant in ("plain", "qneurons")}
-        calls = {}
-        if device.type == "cuda":
-            torch.compiler.reset()
-        with computing(self.precision, device):
-            for (variant, row), kind in zip(rows.items(), ("base", "q"), strict=True):
-                model = build("mnist-cnn", images.shape[1:], resolve(self.activation), kind)
-                with failure_noted(row):
-                    calls[variant] = training_step(model.to(device), images, labels)
-            timings = measure(calls, device, seconds=seconds)
-        for variant, timing in timings.items():
-            rows[variant] |= timing
-            if "error" not in timing:
-                rows[variant]["to_plain"] = ratio(timing, rows["plain"])
-        return list(rows.values())
-
-
-def training_step(model: nn.Module, images: Tensor, labels: Tensor) -> Call:
-    """Forward, loss, backward and update: eager on the CPU, compiled and one CUDA graph on CUDA."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, foreach=True)
-
-    def loss(images: Tensor, labels: Tensor) -> Tensor:
-        return F.cross_entropy(model(images), labels)
-
-    on_cuda = images.device.type == "cuda"
-    compute_loss = torch.compile(loss, dynamic=False) if on_cuda else loss
-
-    def step() -> None:
-        optimizer.zero_grad()
-        compute_loss(images, labels).backward()
-        optimizer.step()
-
-    if not on_cuda:
-        return step
-    side = torch.cuda.Stream()  # what is captured must have run before, on another stream
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    optimizer.zero_grad()  # so that the gradients of the capture lie in the graph's own memory
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    return graph.replay
-
-
-def run(case: ActivationCase | StepCase, device: torch.device, *, seconds: float) -> list[Row]:
+def run(case: ActivationCase, device: torch.device, *, seconds: float) -> list[Row]:
     """Measures a case in about that many seconds; what fails becomes a row with its error."""
     failed = case.about()
     with failure_noted(failed):

@@ -79,28 +79,11 @@ def test_all_means_every_dtype(tmp_path, jobs):
     assert all(job.compiled for job, _ in jobs)
 
 
-def test_step_measures_training_steps(tmp_path, jobs):
-    invoke("bench", "--step", "--device", "cpu", "--seconds", 0.5, "--out", tmp_path)
-    assert jobs == [(bench.StepCase("elu", "float32"), 0.5)]
-    assert rows(tmp_path)[0]["pass"] == "training step, MNIST-CNN, batch 64"
-
-
-def test_step_prints_its_rows(tmp_path, monkeypatch):
-    step = bench.StepCase
-    monkeypatch.setattr(bench, "StepCase", lambda name, kind: step(name, kind, batch=2))
-    result = invoke("bench", "tanh", "--step", "--device", "cpu", "--seconds", 0, "--out", tmp_path)
-    assert result.exit_code == 0, result.output
-    assert "training step, MNIST-CNN, batch 2" in result.output
-    assert "× plain" in result.output
-    assert "× copy" not in result.output
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["elv"], "'elv'.*'elu'"),
         (["--dtype", "float8"], r"--dtype.*float32, bfloat16, float16, float64.*'float8'"),
-        (["--step", "--dtype", "bfloat16"], "--dtype.*float32.*'bfloat16'"),
         (["--device", "tpu"], "--device.*cuda or cpu.*'tpu'"),
         (["--elements", "many"], r"elements.*2\*\*12.*'many'"),
         (["--elements", "0"], "elements.*'0'"),

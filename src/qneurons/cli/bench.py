@@ -17,7 +17,7 @@ from qneurons.study.files import explained
 def bench(
     activations: Annotated[
         list[str] | None,
-        typer.Argument(help="Activations by name; without any, all of them (with --step, elu)."),
+        typer.Argument(help="Activations by name; without any, all of them."),
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="cuda or cpu; without it, cuda where there is one.")
@@ -26,7 +26,7 @@ def bench(
         list[str] | None,
         typer.Option(
             help="float32, bfloat16, float16 or float64; may be repeated. Without it float32, and "
-            "for elu bfloat16 too. With --step float32 or tf32; without it, on cuda, both."
+            "for elu bfloat16 too."
         ),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every dtype.")] = False,
@@ -44,10 +44,6 @@ def bench(
             help="Measure the snippet and ours under torch.compile too. Without it, for elu.",
         ),
     ] = None,
-    step: Annotated[
-        bool,
-        typer.Option("--step", help="Measure a training step of the paper's MNIST-CNN instead."),
-    ] = False,
     seconds: Annotated[
         float, typer.Option(min=0.0, help="For one activation in one dtype and size.")
     ] = 1.0,
@@ -64,8 +60,8 @@ def bench(
     """
     if device not in (None, "cuda", "cpu"):
         raise typer.BadParameter(f"--device must be cuda or cpu, got {device!r}")
-    if every and (dtype or step):
-        raise typer.BadParameter("--all means every dtype; leave out --dtype and --step")
+    if every and dtype:
+        raise typer.BadParameter("--all means every dtype; leave out --dtype")
     if elements and sizes:
         raise typer.BadParameter("give --elements or --sizes, not both")
     given = [f"2**{e}" for e in re.split(r"[\s,]+", sizes.strip())] if sizes else [elements]
@@ -81,12 +77,10 @@ def bench(
     if device == "cuda" and not has_cuda:
         raise typer.BadParameter("torch sees no CUDA device; use --device cpu")
     place = torch.device(device or ("cuda" if has_cuda else "cpu"))
-    on_cuda = place.type == "cuda"
-    step_kinds = ("tf32", "float32") if on_cuda else ("float32",)
-    kinds = step_kinds if step else benchmark.DTYPES
     for name in dtype or ():
-        if name not in kinds:
-            raise typer.BadParameter(f"--dtype must be one of {', '.join(kinds)}, got {name!r}")
+        if name not in benchmark.DTYPES:
+            known = ", ".join(benchmark.DTYPES)
+            raise typer.BadParameter(f"--dtype must be one of {known}, got {name!r}")
     folder = Path("benchmarks/results")
     try:
         names = [resolve(name).name for name in activations or []]
@@ -94,19 +88,15 @@ def bench(
             path = benchmark.results_file(out or (folder if folder.is_dir() else Path()), place)
     except (ValueError, StudyError) as error:
         raise typer.BadParameter(str(error)) from None
-    cases: list[benchmark.ActivationCase | benchmark.StepCase] = []
-    if step:
-        cases += [benchmark.StepCase(n, kind) for n in names or ["elu"] for kind in dtype or kinds]
-    else:
-        usual = {"elu": ["float32", "bfloat16"]}
-        cases += [
-            benchmark.ActivationCase(
-                name, kind, size, compiled=name == "elu" if compiled is None else compiled
-            )
-            for name in names or [row.name for row in rows()]
-            for kind in dtype or (kinds if every else usual.get(name, ["float32"]))
-            for size in counts or [2**28 if on_cuda else 2**20]
-        ]
+    usual = {"elu": ["float32", "bfloat16"]}
+    cases = [
+        benchmark.ActivationCase(
+            name, kind, size, compiled=name == "elu" if compiled is None else compiled
+        )
+        for name in names or [row.name for row in rows()]
+        for kind in dtype or (benchmark.DTYPES if every else usual.get(name, ["float32"]))
+        for size in counts or [2**28 if place.type == "cuda" else 2**20]
+    ]
 
     origin = provenance(place, shlex.join(["qneurons", *sys.argv[1:]]))
     measured = []

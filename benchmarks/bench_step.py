@@ -1,0 +1,108 @@
+"""A training step of the paper's MNIST-CNN with the q-activation beside one with the plain one.
+
+    python benchmarks/bench_step.py [--activation elu] [--precision tf32 fp32]
+
+Rows are appended to results/activation-cpu.csv (or -cuda), which gpu_table.py reads.
+"""
+
+import argparse
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+from qneurons import bench
+from qneurons.activations import resolve
+from qneurons.measuring import failure_noted, measure, ratio
+from qneurons.provenance import provenance
+from qneurons.study.networks import build
+from qneurons.study.packs.pack import computing
+
+STEP = "training step"
+
+
+@dataclass(frozen=True)
+class StepCase:
+    """One training step of the paper's MNIST-CNN, in ``"float32"`` or ``"tf32"``."""
+
+    activation: str
+    precision: str
+    batch: int = 64
+
+    def about(self):
+        which = f"{STEP}, MNIST-CNN, batch {self.batch}"
+        return {"activation": self.activation, "pass": which, "dtype": self.precision}
+
+    def measure(self, device: torch.device, *, seconds: float):
+        """Measures the step with the plain activation and with ours."""
+        images = torch.rand(self.batch, 1, 28, 28, device=device)
+        labels = torch.randint(10, (self.batch,), device=device)
+        rows = {variant: self.about() | {"variant": variant} for variant in ("plain", "qneurons")}
+        calls = {}
+        if device.type == "cuda":
+            torch.compiler.reset()
+        with computing(self.precision, device):
+            for (variant, row), kind in zip(rows.items(), ("base", "q"), strict=True):
+                model = build("mnist-cnn", images.shape[1:], resolve(self.activation), kind)
+                with failure_noted(row):
+                    calls[variant] = training_step(model.to(device), images, labels)
+            timings = measure(calls, device, seconds=seconds)
+        for variant, timing in timings.items():
+            rows[variant] |= timing
+            if "error" not in timing:
+                rows[variant]["to_plain"] = ratio(timing, rows["plain"])
+        return list(rows.values())
+
+
+def training_step(model, images, labels):
+    """Forward, loss, backward and update: eager on the CPU, compiled and one CUDA graph on CUDA."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, foreach=True)
+
+    def loss(images, labels):
+        return F.cross_entropy(model(images), labels)
+
+    on_cuda = images.device.type == "cuda"
+    compute_loss = torch.compile(loss, dynamic=False) if on_cuda else loss
+
+    def step():
+        optimizer.zero_grad()
+        compute_loss(images, labels).backward()
+        optimizer.step()
+
+    if not on_cuda:
+        return step
+    side = torch.cuda.Stream()  # what is captured must have run before, on another stream
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    optimizer.zero_grad()  # so that the gradients of the capture lie in the graph's own memory
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--activation", default="elu")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--precision", nargs="+", default=["tf32", "fp32"])
+    parser.add_argument("--seconds", type=float, default=1.0)
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    path = bench.results_file(Path(__file__).parent / "results", device)
+    origin = provenance(device, shlex.join(["python", *sys.argv]))
+    for precision in options.precision:
+        rows = bench.run(StepCase(options.activation, precision), device, seconds=options.seconds)
+        bench.append_rows(path, bench.COLUMNS, (row | origin for row in rows))
+        for row in rows:
+            print(precision, row["variant"], row.get("error") or f"{row['median_us']:.1f} us")
+
+
+if __name__ == "__main__":
+    main()
