@@ -118,9 +118,9 @@ def test_a_folder_that_cannot_be_made(server, tmp_path):
     expect("Not a directory", {f"{server.url}/file": md5(CONTENT)}, tmp_path / "to" / "deeper")
 
 
-def test_pooch_is_imported_only_here():
+def test_optional_packages_are_imported_only_where_they_are_used():
     script = (
-        "import sys, qneurons.study.data, qneurons.study.spec; "
+        "import sys, qneurons.study.data, qneurons.study.spec, qneurons.study.store; "
         "print({'pooch', 'requests', 'rich', 'sklearn', 'polars'} & set(sys.modules))"
     )
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

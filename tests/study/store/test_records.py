@@ -94,10 +94,11 @@ def test_rows_keep_their_own_provenance():
     assert [row[ORIGIN] for row in records.rows[IDS[0]]] == ["a", "b", "a"]
 
 
-def test_equal_epochs_that_come_again_change_nothing():
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_equal_epochs_that_come_again_change_nothing(number):
     records = recorded((1, 3))
     before = copy.deepcopy(records.rows)
-    records.apply(9, entry(records, [pretend.epoch(run, 1, seconds=5.0) for run in RUNS]))
+    records.apply(9, entry(records, [pretend.epoch(run, number, seconds=5.0) for run in RUNS]))
     assert records.rows == before
 
 
@@ -154,17 +155,20 @@ def test_a_run_under_another_id_is_refused():
 
 
 @pytest.mark.parametrize("column", ["run", "lam", "provenance"])
-def test_columns_of_different_lengths_are_refused(column):
+@pytest.mark.parametrize("change", [list.pop, lambda values: values.append(0)])
+def test_columns_of_different_lengths_are_refused(column, change):
     records, bad = spoiled()
-    bad["epochs"][column].pop()
+    change(bad["epochs"][column])
     with pytest.raises(ValueError, match="zip"):
         records.apply(2, bad)
 
 
-def test_a_gap_is_refused():
+@pytest.mark.parametrize("number", [-1, 0, 3])
+def test_a_gap_is_refused(number):
     records = recorded((1, 1))
-    with pytest.raises(ValueError, match="epoch 3 after 1"):
-        records.apply(3, entry(records, pretend.epochs(RUNS, 3, 3)))
+    epochs = [dataclasses.replace(pretend.epoch(run, 3), epoch=number) for run in RUNS]
+    with pytest.raises(ValueError, match=f"epoch {number} after 1"):
+        records.apply(3, entry(records, epochs))
 
 
 def new_rows(records, epochs, epoch, resumable=None, provenance="p"):

@@ -126,6 +126,18 @@ def test_packs_may_be_divided_and_old_checkpoints_go_when_nobody_needs_them(tmp_
     assert store.progress() == dict.fromkeys(IDS, 3)
 
 
+def test_states_of_several_files_are_stacked_in_the_order_asked_for(tmp_path):
+    store, origin = new(tmp_path)
+    save(store, origin, 1, 2, RUNS[:2])
+    save(store, origin, 1, 2, RUNS[2:])
+    order = [RUNS[1], RUNS[2], RUNS[0]]
+    found, wanted = store.states([run.id for run in order]), pretend.state(order, 2)
+    assert found.keys() == wanted.keys()
+    for name, values in wanted.items():
+        assert torch.equal(found[name], values)
+        assert found[name].dtype == values.dtype
+
+
 def test_a_diverged_run_ends_and_keeps_no_file_alive(tmp_path):
     store, origin = new(tmp_path)
     nan = float("nan")
