@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qneurons.quadrature import GAUSS_LEGENDRE
+from qneurons.torch_internals import in_func_transform
 
 Function = Callable[[Tensor], Tensor]
 ValueAndSlope = tuple[Tensor, Tensor | None]
@@ -55,7 +56,7 @@ def _expm1(x: Tensor) -> Tensor:
 
 def _into(buffer: Tensor) -> dict[str, Any]:
     """``out=buffer`` in eager mode; vmap has no rule for it, and Dynamo may lose the gradient."""
-    traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    traced = torch.compiler.is_compiling() or in_func_transform()
     return {} if traced else {"out": buffer}
 
 

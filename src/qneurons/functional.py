@@ -10,11 +10,11 @@ from torch import Tensor
 
 from qneurons import kernels
 from qneurons.activations import Activation, ActivationLike, resolve, rows
-from qneurons.kernels import device_type, ops
-from qneurons.kernels.autograd import difference, draw, row_of
+from qneurons.kernels import SeededDraw, device_type, difference, drawn_difference, kernel_row
 from qneurons.noise import draw_delta, draw_seed, seeded_delta
 from qneurons.precision import TINY_DELTA, compute_dtype
 from qneurons.quadrature import delta_rule
+from qneurons.torch_internals import in_func_transform, is_func_tensor
 
 EVAL_MODES = ("limit", "mean", "sample")
 # Of the paper's two constants: networks trained with 0.02 could not be told from those trained with
@@ -86,7 +86,7 @@ def sample(
     seed: Tensor | None = None,
 ) -> Tensor:
     """The draw of :func:`q_activation` for arguments that were checked before."""
-    (name, parameters), values = row_of(activation), lam if seed is None else seed
+    (name, parameters), values = kernel_row(activation), lam if seed is None else seed
     grouping: tuple[int, int] | None = 1, x.numel()
     if isinstance(values, Tensor) and values.numel() > 1:
         grouping = _grouping(values, x.shape)
@@ -112,13 +112,13 @@ def sample(
     if not name:
         delta = seeded_delta(x.shape, seed, lam, phi, inner, dtype=compute_dtype(x))
         return difference(x, delta, activation)
-    return draw(x, (seed, lam, phi, inner, name, parameters), activation)
+    return drawn_difference(x, SeededDraw(seed, lam, phi, inner, name, parameters), activation)
 
 
 def _traced_seed(num: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
-    if generator is not None or torch._C._are_functorch_transforms_active():
+    if generator is not None or in_func_transform():
         return draw_seed(num, device, generator)
-    return ops.draw_seed(num, device=device)
+    return kernels.draw_seed(num, device=device)
 
 
 def _grouping(values: Tensor, shape: torch.Size) -> tuple[int, int] | None:
@@ -340,11 +340,7 @@ def _broadcasts(values: Tensor, x: Tensor) -> bool:
 
 def _check_lam_values(lam: Tensor) -> None:
     # Values are looked at only where that neither waits for a device nor breaks a trace.
-    if (
-        lam.device.type != "cpu"
-        or torch.compiler.is_compiling()
-        or torch._C._functorch.is_functorch_wrapped_tensor(lam)
-    ):
+    if lam.device.type != "cpu" or torch.compiler.is_compiling() or is_func_tensor(lam):
         return
     bad = lam[~((lam >= 0) & (lam < math.inf))]
     if bad.numel():

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qneurons.torch_internals import EXTENSION_FILE
+
 _BUILDS = ("portable", "avx2", "avx512")  # as qneurons_best_build counts them
 _DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 # Elements: torch's own loops share from 2^15 on, but of ours one costs several times as much.
@@ -146,7 +148,7 @@ def _find_team() -> int:
     a second team beside the first, which still waits in a busy loop for torch's next operation.
     """
     try:
-        return ctypes.cast(ctypes.CDLL(torch._C.__file__).GOMP_parallel, _pointer).value or 0
+        return ctypes.cast(ctypes.CDLL(EXTENSION_FILE).GOMP_parallel, _pointer).value or 0
     except (AttributeError, OSError):
         return 0
 
