@@ -10,7 +10,7 @@ from torch import Tensor
 
 from qneurons import kernels
 from qneurons.activations import Activation, ActivationLike, resolve, rows
-from qneurons.kernels import SeededDraw, device_type, difference, drawn_difference, kernel_row
+from qneurons.kernels import device_type, difference, drawn_difference, kernel_row
 from qneurons.noise import draw_delta, draw_seed, seeded_delta
 from qneurons.precision import TINY_DELTA, compute_dtype
 from qneurons.quadrature import delta_rule
@@ -112,7 +112,7 @@ def sample(
     if not name:
         delta = seeded_delta(x.shape, seed, lam, phi, inner, dtype=compute_dtype(x))
         return difference(x, delta, activation)
-    return drawn_difference(x, SeededDraw(seed, lam, phi, inner, name, parameters), activation)
+    return drawn_difference(x, seed, lam, phi, inner, name, parameters, activation)
 
 
 def _traced_seed(num: int, device: torch.device, generator: torch.Generator | None) -> Tensor:

@@ -3,7 +3,7 @@
 δ is given, or drawn from seeds by the fused ops, which keep x and the seeds and draw it again.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,17 +23,6 @@ from qneurons.torch_internals import (
 )
 
 
-class SeededDraw(NamedTuple):
-    """What the ops take beside x."""
-
-    seed: Tensor  # one for each group
-    lam: Tensor  # one for each group
-    phi: Tensor
-    inner: int  # how many neighbours belong to one group
-    name: str  # of the row, as the kernels know it
-    parameters: list[float]
-
-
 def difference(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
     """g(x, δ) for δ ≠ 0 of x's shape, in the dtype and the layout of x."""
     if delta.stride() != x.stride() and not in_func_transform():
@@ -50,14 +39,29 @@ def difference(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
     return given_delta.difference(x.to(delta.dtype), delta, activation).to(x.dtype)
 
 
-def drawn_difference(x: Tensor, draw: SeededDraw, activation: Activation) -> Tensor:
-    """g(x, δ) with δ drawn from the seeds, for an activation that the kernels know."""
+def drawn_difference(  # no record of the arguments: making one takes longer than an operation
+    x: Tensor,
+    seed: Tensor,
+    lam: Tensor,
+    phi: Tensor,
+    inner: int,
+    name: str,
+    parameters: list[float],
+    activation: Activation,
+) -> Tensor:
+    """g(x, δ) with δ drawn from the seeds, for an activation that the kernels know.
+
+    Args:
+        seed: one for each group of elements, as ``lam``; see :mod:`qneurons.kernels.plain`.
+        inner: how many neighbours belong to one group.
+        name: the activation as the kernels know it, with its ``parameters``.
+    """
     if is_compiling() or is_transformed():
         function = _Difference if is_compiling() else _ForwardDifference
-        return function.apply(x, None, draw.seed, draw.lam, draw.phi, draw.inner, activation)
+        return function.apply(x, None, seed, lam, phi, inner, activation)
     if x.requires_grad and torch.is_grad_enabled():
-        return _train_drawn(x, draw, activation)
-    return ops.sample(x, *draw)
+        return _train_drawn(x, (seed, lam, phi), (inner, name, parameters), activation)
+    return ops.sample(x, seed, lam, phi, inner, name, parameters)
 
 
 def _rounded(value: Tensor, dtype: torch.dtype) -> Tensor:
@@ -190,22 +194,27 @@ class _TrainGiven(torch.autograd.Function):
 
 
 class _TrainDrawn(torch.autograd.Function):
-    """Without ``setup_context``, which alone costs more than the kernel of a small tensor."""
+    """Lean: for a small tensor, ``setup_context`` and each input take longer than the kernel."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, draw: SeededDraw, activation: Activation) -> Tensor:
-        seed, lam, phi, *ctx.row = draw
-        ctx.save_for_backward(x, seed, lam, phi)
-        ctx.activation = activation
-        return ops.sample(x, *draw)
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        law: tuple[Tensor, Tensor, Tensor],
+        row: tuple[int, str, list[float]],
+        activation: Activation,
+    ) -> Tensor:
+        ctx.save_for_backward(x, *law)
+        ctx.row, ctx.activation = row, activation
+        return ops.sample(x, *law, *row)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         if _is_differentiated():
             x, *law = ctx.saved_tensors
-            ctx.inner = ctx.row[0]
-            return _gradient(grads[0], x, None, *law, ctx=ctx), None, None
-        return ops.sample_backward(grads[0], *ctx.saved_tensors, *ctx.row), None, None
+            ctx.inner, *_ = ctx.row
+            return _gradient(grads[0], x, None, *law, ctx=ctx), None, None, None
+        return ops.sample_backward(grads[0], *ctx.saved_tensors, *ctx.row), None, None, None
 
 
 _train_given, _train_drawn = eager_apply(_TrainGiven), eager_apply(_TrainDrawn)
