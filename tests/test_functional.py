@@ -635,11 +635,11 @@ BAD_CALLS = {
     ),
     "no activation": (
         lambda: q_activation(FLOATS, None),
-        (TypeError, 'an activation is a name.* got None; for example "elu"'),
+        (TypeError, 'activation.*None.*"elu"'),
     ),
     "class for activation": (
         lambda: q_limit(FLOATS, nn.ELU),
-        (TypeError, r"an activation is .* got <class .*ELU'>; for example .*nn.ELU\(alpha=0.5\)"),
+        (TypeError, r"activation.*<class .*ELU'>.*nn.ELU\(alpha=0.5\)"),
     ),
     "seed as a number": (
         lambda: q_activation(FLOATS, "elu", seed=7),

@@ -81,13 +81,13 @@ def constant_for_dynamo(function: F) -> F:
 
 
 @contextmanager
-def outer_forward_mode(*duals: Tensor) -> Iterator[list[Tensor]]:
+def outer_forward_mode(*duals: Tensor | None) -> Iterator[list[Any]]:
     """Yields the tensors of a jvp without their tangents, so that an outer jvp sees the inner.
 
     torch runs a jvp with forward mode off: ``jacfwd(jacfwd(f))`` would be zero.
     """
     with forward_ad._set_fwd_grad_enabled(True):
-        yield [_primal(dual) for dual in duals]
+        yield [dual if dual is None else _primal(dual) for dual in duals]
 
 
 def _primal(x: Tensor) -> Tensor:

@@ -64,11 +64,6 @@ def drawn_difference(  # no record of the arguments: making one takes longer tha
     return ops.sample(x, seed, lam, phi, inner, name, parameters)
 
 
-def _rounded(value: Tensor, dtype: torch.dtype) -> Tensor:
-    # Compiled by torch 2.11, a Function that returns value.to(value.dtype) has gradient 0.
-    return value if value.dtype == dtype else value.to(dtype)
-
-
 class _Difference(torch.autograd.Function):
     """g(x, δ), where either δ is given or seed, λ and φ are, from which it is drawn."""
 
@@ -86,7 +81,9 @@ class _Difference(torch.autograd.Function):
     ) -> Tensor:
         if delta is None:
             return ops.sample(x, seed, lam, phi, inner, *kernel_row(activation))
-        return _rounded(given_delta.difference(x.to(delta.dtype), delta, activation), x.dtype)
+        value = given_delta.difference(x.to(delta.dtype), delta, activation)
+        # Compiled by torch 2.11, a Function that returns value.to(value.dtype) has gradient 0.
+        return value if value.dtype == x.dtype else value.to(x.dtype)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -109,14 +106,18 @@ class _ForwardDifference(_Difference):
             return _gradient(tangents[0], x, *source, ctx=ctx)
 
 
-def _gradient(grad: Tensor, *tensors: Tensor | None, ctx: Any) -> Tensor:
+def _gradient(
+    grad: Tensor, x: Tensor, delta: Tensor | None, *law: Tensor | None, ctx: Any
+) -> Tensor:
     """grad · dg/dx in the dtype of x, differentiable: backward and forward mode share it."""
-    function = _Gradient if is_compiling() else _ForwardGradient
-    return function.apply(grad, *tensors, ctx.inner, ctx.activation)
+    function = _Slope if is_compiling() else _ForwardSlope
+    if delta is None:
+        return function.apply(grad, x, None, *law, ctx.inner, ctx.activation)
+    return (function.apply(None, x, delta, *law, 1, ctx.activation) * grad).to(x.dtype)
 
 
-class _Gradient(torch.autograd.Function):
-    """grad · dg/dx."""
+class _Slope(torch.autograd.Function):
+    """dg/dx in the dtype of δ where δ is given; where it is drawn, grad · dg/dx in that of x."""
 
     generate_vmap_rule = True
 
@@ -133,38 +134,41 @@ class _Gradient(torch.autograd.Function):
     ) -> Tensor:
         if delta is None:
             return ops.sample_backward(grad, x, seed, lam, phi, inner, *kernel_row(activation))
-        slope = given_delta.difference_and_slope(x.to(delta.dtype), delta, activation)[1]
-        return _rounded(slope * grad, x.dtype)
+        return given_delta.difference_and_slope(x.to(delta.dtype), delta, activation)[1]
 
     setup_context = staticmethod(_Difference.setup_context)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         grad, *tensors = ctx.saved_tensors
-        along_x = _curvature(grads[0], grad, *tensors, ctx=ctx)
-        return _gradient(grads[0], *tensors, ctx=ctx), along_x, *[None] * 6
+        along_x = _curvature(grads[0], grad, *tensors, ctx=ctx).to(tensors[0].dtype)
+        along_grad = None if grad is None else _gradient(grads[0], *tensors, ctx=ctx)
+        return along_grad, along_x, *[None] * 6
 
 
-class _ForwardGradient(_Gradient):
+class _ForwardSlope(_Slope):
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
         grad, x, *source = ctx.saved_tensors
-        with outer_forward_mode(x, grad) as (x, grad):
+        with outer_forward_mode(grad, x) as (grad, x):
+            if grad is None:
+                return _curvature(tangents[1], None, x, *source, ctx=ctx)
             total = torch.zeros_like(x)
             if tangents[0] is not None:
                 total = total + _gradient(tangents[0], x, *source, ctx=ctx)
             if tangents[1] is not None:
-                total = total + _curvature(tangents[1], grad, x, *source, ctx=ctx)
+                total = total + _curvature(tangents[1], grad, x, *source, ctx=ctx).to(x.dtype)
             return total
 
 
-def _curvature(direction: Tensor, grad: Tensor, x: Tensor, *source: Any, ctx: Any) -> Tensor:
-    """direction · grad · d²g/dx² in the dtype of x."""
+def _curvature(direction: Tensor, grad: Tensor | None, x: Tensor, *source: Any, ctx: Any) -> Tensor:
+    """direction · grad · d²g/dx² in the dtype of δ; without ``grad``, direction · d²g/dx²."""
     delta, seed, lam, phi = source
     if delta is None:
         delta = seeded_delta(x.shape, seed, lam, phi, ctx.inner, dtype=compute_dtype(x))
     curvature = given_delta.curvature(x.to(delta.dtype), delta, ctx.activation)
-    return (curvature * grad * direction).to(x.dtype)  # in this order, in the dtype of δ
+    # In this order: grad * direction may overflow in half precision.
+    return curvature * direction if grad is None else curvature * grad * direction
 
 
 # --- training, without a transform ----------------------------------------------------------------
@@ -181,7 +185,7 @@ class _TrainGiven(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
         value, slope = given_delta.difference_and_slope(x.to(delta.dtype), delta, activation)
-        ctx.inner, ctx.activation = 1, activation
+        ctx.activation = activation
         ctx.save_for_backward(x, delta, slope)
         return value.to(x.dtype)
 

@@ -1,8 +1,8 @@
-"""The q-activation drawn from seeds as raw ops, which compile, vmap and fake tensors know.
+"""The q-activation drawn from seeds as raw ops, which torch.compile, vmap and fake tensors know.
 
-``qneurons::sample`` and ``qneurons::sample_backward`` are pure functions of their arguments. They
-have no gradient of their own: :mod:`qneurons.kernels.autograd` gives them one.
-``qneurons::draw_seed`` is one kernel, where Inductor takes two for ``randint``.
+``qneurons::sample`` and ``qneurons::sample_backward`` are pure functions of their arguments. Their
+gradients are in :mod:`qneurons.kernels.autograd`. ``qneurons::draw_seed`` is one kernel, where
+Inductor needs two for ``randint``.
 """
 
 import math
@@ -29,7 +29,7 @@ def _sample_backward(grad: Tensor, x: Tensor, *law: Any) -> Tensor:
 def _batched(num_tensors: int, op: Any) -> Any:
     """The vmap rule of an op whose first ``num_tensors`` arguments have the shape of x.
 
-    Every sample brings its groups: a batch is a draw of more groups.
+    Every sample has its own groups, so a batch is one draw of more groups.
     """
 
     def rule(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
@@ -53,8 +53,8 @@ def _batched(num_tensors: int, op: Any) -> Any:
 
 torch.library.define(
     "qneurons::draw_seed",
-    "(SymInt num, *, Device device) -> Tensor",  # as checkpoint looks for the device
-    # Else two draws of one graph would be taken for the same.
+    "(SymInt num, *, Device device) -> Tensor",  # checkpoint looks for this argument
+    # Else two draws in one graph would be merged.
     tags=(torch.Tag.pt2_compliant_tag, torch.Tag.nondeterministic_seeded),
 )
 torch.library.define(
