@@ -1,4 +1,4 @@
-"""Builds the fused CPU kernel, one library for each instruction set; without a compiler, none."""
+"""Builds the CPU kernel, one library for each instruction set; without a compiler, none."""
 
 import platform
 
@@ -6,14 +6,14 @@ from setuptools import Extension, setup
 
 KERNELS = "src/qneurons/kernels/"
 FLAGS = [
-    "-std=gnu11",  # of GNU: vector types, for the products of Philox
+    "-std=gnu11",  # GNU's vector types, for the products of Philox
     "-O3",
-    # The freedoms given. Not -ffast-math: NaN and infinity keep their meaning, and the sums that
-    # round to an integer their order.
+    # Not -ffast-math: NaN and infinity must keep their meaning, and sums that round to an integer
+    # their order.
     "-ffp-contract=fast",  # a * b + c in one rounding
-    "-fno-math-errno",  # a square root sets no errno, so that it is one instruction
-    "-fno-trapping-math",  # nobody reads the exception flags: both sides of a ?: may be computed
-    "-fno-thread-jumps",  # no freedom: else gcc turns a ?: of a ?: into branches
+    "-fno-math-errno",  # a square root sets no errno, so it is one instruction
+    "-fno-trapping-math",  # exception flags are not read, so both sides of a ?: may be computed
+    "-fno-thread-jumps",  # else gcc turns nested ?: into branches
 ]
 AVX2 = ["-mavx2", "-mfma"]
 AVX512 = ["-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mprefer-vector-width=512"]

@@ -292,7 +292,7 @@ def test_softplus_with_another_threshold_is_another_function():
 
 def test_a_callable_that_is_not_elementwise_is_refused():
     row = resolve(lambda x: x.sum())
-    with pytest.raises(ValueError, match=r"element by element.*shape \(3,\), got \(\)"):
+    with pytest.raises(ValueError, match=r"shape.*\(3,\).*\(\)"):
         row.derivative(torch.ones(3))
 
 
@@ -307,52 +307,40 @@ def test_a_callable_that_is_not_elementwise_is_refused():
     ],
 )
 def test_an_unknown_name_is_answered_with_the_nearest_and_all(name, nearest):
-    known = ", ".join(NAMES)
-    message = f"unknown activation {name!r}; did you mean {nearest!r}? the known ones: {known}"
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(ValueError, match=rf"{name!r}.*did you mean {nearest!r}") as caught:
         resolve(name)
+    assert ", ".join(NAMES) in str(caught.value)
 
 
 def test_an_unknown_name_like_no_other():
-    message = f"unknown activation 'zzz'; the known ones: {', '.join(NAMES)}"
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+    with pytest.raises(ValueError, match="'zzz'") as caught:
         resolve("zzz")
+    assert "did you mean" not in str(caught.value)
+    assert ", ".join(NAMES) in str(caught.value)
 
 
 @pytest.mark.parametrize("wrong", [None, 3, nn.ELU, torch.ones(2), ["elu"]], ids=repr)
 def test_what_is_no_activation_is_refused(wrong):
-    rule = "an activation is a name, a function, a module or a callable"
-    remedy = 'for example "elu", F.elu or nn.ELU(alpha=0.5)'
-    with pytest.raises(TypeError, match=re.escape(f"{rule}, got {wrong!r}; {remedy}")):
+    with pytest.raises(TypeError, match=rf"(?s)activation.*{re.escape(repr(wrong))}.*nn\.ELU"):
         resolve(wrong)
 
 
 @pytest.mark.parametrize(
     ("name", "parameters", "error", "message"),
     [
-        ("elu", {"beta": 1}, TypeError, "elu has no parameter 'beta'; its parameters: alpha"),
-        ("tanh", {"alpha": 1}, TypeError, "tanh has no parameter 'alpha'; its parameters: none"),
-        (
-            "hardtanh",
-            {"alpha": 1},
-            TypeError,
-            "hardtanh has no parameter 'alpha'; its parameters: min_val, max_val",
-        ),
-        ("celu", {"alpha": 0}, ValueError, "celu: alpha > 0 must hold, got celu, alpha=0"),
-        ("softplus", {"beta": -1.0}, ValueError, "beta > 0 must hold, got softplus, beta=-1"),
-        (
-            "hardtanh",
-            {"min_val": 2.0},
-            ValueError,
-            "hardtanh: min_val < max_val must hold, got hardtanh, min_val=2, max_val=1",
-        ),
-        ("softplus", {"beta": float("inf")}, ValueError, "softplus: beta must be finite, got inf"),
-        ("elu", {"alpha": float("nan")}, ValueError, "elu: alpha must be finite, got nan"),
-        ("leaky_relu", {"negative_slope": float("inf")}, ValueError, "must be finite, got inf"),
+        ("elu", {"beta": 1}, TypeError, "elu.*'beta'.*: alpha"),
+        ("tanh", {"alpha": 1}, TypeError, "tanh.*'alpha'.*: none"),
+        ("hardtanh", {"alpha": 1}, TypeError, "hardtanh.*'alpha'.*: min_val, max_val"),
+        ("celu", {"alpha": 0}, ValueError, "celu.*alpha > 0.*alpha=0"),
+        ("softplus", {"beta": -1.0}, ValueError, "softplus.*beta > 0.*beta=-1"),
+        ("hardtanh", {"min_val": 2.0}, ValueError, "min_val < max_val.*min_val=2, max_val=1"),
+        ("softplus", {"beta": float("inf")}, ValueError, "softplus.*beta.*finite.*inf"),
+        ("elu", {"alpha": float("nan")}, ValueError, "elu.*alpha.*finite.*nan"),
+        ("leaky_relu", {"negative_slope": float("inf")}, ValueError, "negative_slope.*finite.*inf"),
     ],
 )
 def test_wrong_parameters_are_refused(name, parameters, error, message):
-    with pytest.raises(error, match=re.escape(message)):
+    with pytest.raises(error, match=message):
         resolve(name, **parameters)
 
 
@@ -377,9 +365,9 @@ def test_a_registered_row_is_found_by_everything_it_names(registered):
     assert resolve("swish") is resolve(swish) is row
     assert resolve(Swish(beta=2.0)) == resolve(functools.partial(swish, beta=2.0))
     assert resolve(Swish(beta=2.0)).parameters == {"beta": 2.0}
-    with pytest.raises(ValueError, match="swish: beta > 0 must hold, got swish, beta=-1"):
+    with pytest.raises(ValueError, match=r"swish.*beta > 0.*beta=-1"):
         resolve("swish", beta=-1)
-    with pytest.raises(ValueError, match="unknown activation 'swis'; did you mean 'swish'"):
+    with pytest.raises(ValueError, match=r"'swis'.*did you mean 'swish'"):
         resolve("swis")
 
 
@@ -428,7 +416,7 @@ def test_a_registered_row_s_kinks_are_kept(registered):
 def test_a_name_is_registered_once(registered, name):
     row = registered("swish", swish)
     before = resolve("relu")
-    with pytest.raises(ValueError, match=f"activation {name!r} is registered already; choose anot"):
+    with pytest.raises(ValueError, match=f"{name!r}.*already.*another"):
         register(name, torch.tanh)
     assert resolve("swish") is row
     assert resolve("relu") is before
@@ -436,18 +424,18 @@ def test_a_name_is_registered_once(registered, name):
 
 @pytest.mark.parametrize("name", ["", "my act", "2x", "a.b"])
 def test_a_name_is_an_identifier(name):
-    with pytest.raises(ValueError, match=f"name of an activation is an identifier, got {name!r}"):
+    with pytest.raises(ValueError, match=f"name.*identifier.*{name!r}"):
         register(name, torch.tanh)
 
 
 def test_unregister_takes_only_registered_rows():
     register("swish", swish)
     unregister("swish")
-    with pytest.raises(ValueError, match="unknown activation 'swish'"):
+    with pytest.raises(ValueError, match=r"unknown.*'swish'"):
         resolve("swish")
-    with pytest.raises(ValueError, match="unknown activation 'swish'"):
+    with pytest.raises(ValueError, match=r"unknown.*'swish'"):
         unregister("swish")
-    with pytest.raises(ValueError, match="'relu' is one of the table's own rows and stays"):
+    with pytest.raises(ValueError, match=r"'relu'.*built in"):
         unregister("relu")
     assert [row.name for row in rows()] == NAMES
 
@@ -504,6 +492,6 @@ def test_a_pickled_registered_row_needs_its_registration():
     row = register("swish", swish)
     data = pickle.dumps(row)
     unregister("swish")
-    with pytest.raises(ValueError, match="unknown activation 'swish'"):
+    with pytest.raises(ValueError, match=r"unknown.*'swish'"):
         pickle.loads(data)
     assert copy.deepcopy(row).f is swish

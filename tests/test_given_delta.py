@@ -54,7 +54,7 @@ def test_generic_path_agrees_with_the_closed_form_across_kinks(name):
 
 def test_generic_path_refuses_a_function_that_changes_the_shape():
     x, delta = inputs()
-    with pytest.raises(ValueError, match=r"keep the shape .* \(400,\), got \(\)"):
+    with pytest.raises(ValueError, match=r"shape.*\(400,\).*\(\)"):
         difference(x, delta, resolve(torch.sum))
 
 

@@ -18,6 +18,7 @@ SOURCE = ROOT / "src" / "qneurons"
 # From the maths down to the command line: a room imports only from rooms above it in this list.
 # A room is a package, or a module beside packages.
 ROOMS = [
+    "torch_internals",
     "arguments",
     "precision",
     "quadrature",

@@ -28,19 +28,19 @@ class Activation:
     Args:
         name: the row's key, as in ``"elu"``.
         f: the activation.
-        derivative: f', differentiable by autograd and accurate in the tails; the right derivative
-            at a kink.
+        derivative: f', differentiable by autograd and accurate in the tails; at a kink, the right
+            derivative.
         difference: ``difference(x, delta, with_slope)`` returns g(x, δ) = (f(x + δx) - f(x)) / δ
-            and, if asked, its slope dg/dx (else None), for δ ≠ 0, in a form that does not cancel.
-            None means the generic path, which is right where f is smooth.
+            for δ ≠ 0, in a form that does not cancel, and its slope dg/dx, or None without
+            ``with_slope``. None means the generic path, which is accurate where f is smooth.
         parameters: the values of f's parameters.
-        rule: what must hold of the parameters beyond being finite, in words and as a function.
+        rule: a condition on the parameters, in words and as a function.
         kinks: the points where f' jumps, as a function of the parameters.
-        module: the PyTorch module that is this activation.
-        functions: the PyTorch functions that are.
-        options: attributes of ``module`` and keywords of ``functions`` that have these values when
-            they mean this row.
-        title: the name as it stands in the name of the module class, as in ``QELU``.
+        module: the PyTorch module of this activation.
+        functions: the PyTorch functions of this activation.
+        options: the values of further attributes of ``module`` and keywords of ``functions`` for
+            which they compute this row.
+        title: the name as it appears in that of the module class, as in ``QELU``.
     """
 
     name: str
@@ -64,11 +64,11 @@ class Activation:
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         known = _TABLE.get(self.name)
         if known is not None and replace(known, parameters=self.parameters) == self:
-            return _restore, (self.name, dict(self.parameters))  # the formulas may be lambdas
+            return _restore, (self.name, dict(self.parameters))  # lambdas cannot be pickled
         return super().__reduce_ex__(protocol)
 
     def with_parameters(self, **parameters: float) -> "Activation":
-        """Returns the same row with other values of its parameters."""
+        """Returns this row with other values of its parameters."""
         for name, value in parameters.items():
             if name not in self.parameters:
                 known = ", ".join(self.parameters) or "none"
@@ -168,14 +168,7 @@ _ROWS = [
         functions=(F.softplus,),
         options={"threshold": 20.0},
     ),
-    Activation(
-        "silu",
-        F.silu,
-        d.silu_derivative,
-        d.q_silu,
-        module=nn.SiLU,
-        functions=(F.silu,),
-    ),
+    Activation("silu", F.silu, d.silu_derivative, d.q_silu, module=nn.SiLU, functions=(F.silu,)),
     Activation(
         "gelu",
         d.gelu,
@@ -195,14 +188,7 @@ _ROWS = [
         options={"approximate": "tanh"},
         title="GELUTanh",
     ),
-    Activation(
-        "mish",
-        d.mish,
-        d.mish_derivative,
-        d.q_mish,
-        module=nn.Mish,
-        functions=(F.mish,),
-    ),
+    Activation("mish", d.mish, d.mish_derivative, d.q_mish, module=nn.Mish, functions=(F.mish,)),
     Activation(
         "hardtanh",
         F.hardtanh,
@@ -241,26 +227,15 @@ _ROWS = [
         functions=(F.softsign,),
     ),
     Activation(
-        "sin",
-        torch.sin,
-        torch.cos,
-        d.q_sin,
-        functions=(torch.sin, Tensor.sin),
-        title="Sin",
+        "sin", torch.sin, torch.cos, d.q_sin, functions=(torch.sin, Tensor.sin), title="Sin"
     ),
-    Activation(
-        "identity",
-        torch.clone,
-        torch.ones_like,
-        d.q_identity,
-        module=nn.Identity,
-    ),
+    Activation("identity", torch.clone, torch.ones_like, d.q_identity, module=nn.Identity),
 ]
 _TABLE = {row.name: row for row in _ROWS}
 
 
 def rows() -> tuple[Activation, ...]:
-    """The rows of the table, registered ones last."""
+    """All rows of the table; registered ones come last."""
     return tuple(_TABLE.values())
 
 
@@ -269,8 +244,8 @@ def resolve(activation: "ActivationLike", **parameters: float) -> Activation:
 
     Args:
         activation: a row; a name, ``"elu"``; a function, ``F.elu``; a module, ``nn.ELU(0.5)``, with
-            its own parameters; a ``functools.partial`` of a function; or any other elementwise
-            callable, which becomes a row of its own without closed forms.
+            its parameters; a ``functools.partial`` of a function; or any other elementwise
+            callable, which becomes a new row without a closed form.
         parameters: values that replace those of the row.
 
     Example:
@@ -291,7 +266,7 @@ def _find(activation: "ActivationLike") -> Activation:
         return from_module(activation) or _from_callable(activation)
     if isinstance(activation, type) or not callable(activation):
         raise TypeError(
-            f"an activation is a name, a function, a module or a callable, got {activation!r}; "
+            f"activation must be a name, a function, a module or a callable, got {activation!r}; "
             'for example "elu", F.elu or nn.ELU(alpha=0.5)'
         )
     return from_function(activation) or _from_callable(activation)
@@ -305,12 +280,12 @@ def _by_name(name: str) -> Activation:
     if name not in _TABLE:
         near = difflib.get_close_matches(name.lower(), _TABLE, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"unknown activation {name!r}; {hint}the known ones: {', '.join(_TABLE)}")
+        raise ValueError(f"unknown activation {name!r}; {hint}known: {', '.join(_TABLE)}")
     return _TABLE[name]
 
 
 def from_module(module: nn.Module) -> Activation | None:
-    """The row of a PyTorch activation module, with the module's own parameters."""
+    """The row of a PyTorch activation module, with the module's parameters."""
     # Not isinstance: ReLU6 is a Hardtanh, and a user's subclass may compute something else.
     for row in _TABLE.values():
         if type(module) is row.module and all(
@@ -321,7 +296,7 @@ def from_module(module: nn.Module) -> Activation | None:
 
 
 def from_function(function: Any) -> Activation | None:
-    """The row of a PyTorch function, or of a partial one with the partial's own keywords."""
+    """The row of a PyTorch function, or of a ``functools.partial`` with its keywords."""
     keywords: dict[str, Any] = {}
     if isinstance(function, functools.partial) and not function.args:
         function, keywords = function.func, function.keywords
@@ -358,8 +333,8 @@ def register(
 ) -> Activation:
     r"""Adds a row to the table; see :class:`Activation` for the arguments.
 
-    Without ``derivative`` autograd supplies it; without ``difference`` the q-activation takes the
-    generic path, which is right where f is smooth.
+    Without ``derivative`` autograd computes it. Without ``difference`` the q-activation takes the
+    generic path, which is accurate where f is smooth.
 
     Example:
         >>> row = register("squareplus", lambda x: (x + (x * x + 4).sqrt()) / 2)
@@ -368,7 +343,7 @@ def register(
         >>> unregister("squareplus")
     """
     if not name.isidentifier():
-        raise ValueError(f"the name of an activation is an identifier, got {name!r}")
+        raise ValueError(f"the name of an activation must be an identifier, got {name!r}")
     if name in _TABLE:
         raise ValueError(f"activation {name!r} is registered already; choose another name")
     generic = _from_callable(f)
@@ -388,9 +363,9 @@ def register(
 
 
 def unregister(name: str) -> None:
-    """Takes a registered row out of the table again."""
+    """Removes a registered row from the table."""
     if _by_name(name) in _ROWS:
-        raise ValueError(f"{name!r} is one of the table's own rows and stays")
+        raise ValueError(f"{name!r} is built in and cannot be unregistered")
     del _TABLE[name]
 
 

@@ -7,6 +7,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from qneurons.torch_internals import is_func_tensor
+
 Mode = Literal["limit", "mean", "sample"]  # of evaluation
 
 
@@ -52,11 +54,7 @@ def check_lam(lam: float | Tensor, x: Tensor) -> float | Tensor:
             "reshape it, to (channels, 1, 1) for example"
         )
     # Reading values would wait for a device, break a trace or fail under a transform.
-    if (
-        lam.device.type == "cpu"
-        and not torch.compiler.is_compiling()
-        and not torch._C._functorch.is_functorch_wrapped_tensor(lam)
-    ):
+    if lam.device.type == "cpu" and not torch.compiler.is_compiling() and not is_func_tensor(lam):
         bad = lam[~((lam >= 0) & (lam < math.inf))]
         if bad.numel():
             raise ValueError(

@@ -1,18 +1,18 @@
 """g(x, δ) = (f(x + δx) - f(x)) / δ and its slope dg/dx, in forms that do not cancel.
 
 Notation: q = 1 + δ, b = qx, h = b - x = δx. For δ ≥ -1 both points lie on one side of zero: ``far``
-is the one farther from zero and ``near`` = cx the other, c = 1 + min(δ, 0). Four facts carry every
-form:
+is the one farther from zero and ``near`` = cx the other, c = 1 + min(δ, 0). Every form rests on
+four facts:
 
 * The change of f from x to b is written without the subtraction, mostly through expm1(-|h|).
-* For δ ≥ -1, g = (f(far) - f(near)) / |δ| and dg = f'(far) + c (f'(far) - f'(near)) / |δ|, in which
-  no small result hides behind large terms.
-* For δ < -1 the terms of the plain quotient add up (when f(0) = 0) and it is good as it stands.
-* b is x(1 + δ): x + h loses everything near δ = -1, and serves only in an exponent.
+* For δ ≥ -1, g = (f(far) - f(near)) / |δ| and dg = f'(far) + c (f'(far) - f'(near)) / |δ|. Neither
+  is a small difference of large terms.
+* For δ < -1 the terms of the plain quotient add up (if f(0) = 0), so it is accurate as it stands.
+* b is computed as x(1 + δ). x + h loses all digits near δ = -1 and is used in exponents only.
 
-Every function of a row takes tensors of one floating dtype and one shape, with δ ≠ 0, whether the
-slope is wanted, and the row's parameters. Autograd never differentiates them, so a branch that
-``where`` discards may overflow. The plain activations and derivatives among them it may.
+A function of a row takes x and δ ≠ 0 of one floating dtype and shape, ``with_slope``, and the row's
+parameters. Autograd never differentiates it, so a branch that ``where`` discards may overflow.
+Autograd does differentiate the plain activations and derivatives in this file.
 """
 
 import math
@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qneurons.quadrature import GAUSS_LEGENDRE
+from qneurons.torch_internals import in_func_transform
 
 Function = Callable[[Tensor], Tensor]
 ValueAndSlope = tuple[Tensor, Tensor | None]
@@ -47,7 +48,7 @@ class Span(NamedTuple):
 def _expm1(x: Tensor) -> Tensor:
     """exp(x) - 1 for x ≤ 0."""
     if torch.compiler.is_compiling():
-        # Inductor's vector code for the CPU would subtract the 1.
+        # Inductor's vector code for the CPU computes exp(x) - 1, which cancels.
         half = x.clamp(min=-80) / 2
         return 2 * torch.sinh(half) * torch.exp(half)
     return torch.expm1(x)
@@ -55,7 +56,7 @@ def _expm1(x: Tensor) -> Tensor:
 
 def _into(buffer: Tensor) -> dict[str, Any]:
     """``out=buffer`` in eager mode; vmap has no rule for it, and Dynamo may lose the gradient."""
-    traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    traced = torch.compiler.is_compiling() or in_func_transform()
     return {} if traced else {"out": buffer}
 
 
@@ -67,12 +68,6 @@ def _across(x: Tensor, delta: Tensor, f: Function, beside: Tensor) -> Tensor:
 def _slope_across(x: Tensor, delta: Tensor, derivative: Function, beside: Tensor) -> Tensor:
     q = 1 + delta
     return torch.where(delta < -1, (q * derivative(x * q) - derivative(x)) / delta, beside)
-
-
-def _slope_of(value_and_slope: ValueAndSlope) -> Tensor:
-    slope = value_and_slope[1]
-    assert slope is not None
-    return slope
 
 
 # --- piecewise linear -----------------------------------------------------------------------------
@@ -106,7 +101,7 @@ def _clamp_change(x: Tensor, delta: Tensor, low: float, high: float) -> Tensor:
 
 
 def _inside(x: Tensor, delta: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
-    # Of b it is asked through h and the distance to the kink: b itself may round onto the kink.
+    # For b, compare h with the distance to the kink: b itself may round onto the kink.
     h = x * delta
     return (x >= low) & (x < high), (h >= low - x) & (h < high - x)
 
@@ -154,8 +149,8 @@ def q_hardswish(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
 
 
 def q_elu(x: Tensor, delta: Tensor, with_slope: bool, alpha: float) -> ValueAndSlope:
-    # In place and without ``where``: this row is measured against plain ELU. Below zero elu' is
-    # elu + 1, so that value and slope share the change of expm1(min(y, 0)).
+    # In place and without ``where``, to come close to plain ELU's speed. Below zero elu' = elu + 1,
+    # so value and slope share the change of expm1(min(y, 0)).
     h = x * delta
     positive = x.relu()
     below = h + positive
@@ -170,12 +165,12 @@ def q_elu(x: Tensor, delta: Tensor, with_slope: bool, alpha: float) -> ValueAndS
     if not with_slope:
         return value, None
     # Anchored at min(x, b), where elu' is smaller. The weight of the change is the other point over
-    # x, which is 1 or, where b > x, 1 + δ.
+    # x: 1 + δ where b > x, else 1.
     weight = sign.relu_().mul_(delta).add_(1)
     smaller = exponent.exp_().mul_(larger)
     slope = torch.addcmul(smaller, weight, change.div_(delta), value=-1, **_into(smaller))
     if alpha != 1:
-        slope = alpha * slope + (1 - alpha) * _slope_of(q_relu(x, delta, True))
+        slope = alpha * slope + (1 - alpha) * q_relu(x, delta, True)[1]  # type: ignore[operator]
     return value, slope
 
 
@@ -235,7 +230,7 @@ def q_tanh(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
 
 
 def softplus(x: Tensor, beta: float = 1.0) -> Tensor:
-    # torch's default threshold of 20 is an approximation that float64 can see.
+    # The error of torch's default threshold, 20, shows in float64.
     return F.softplus(x, beta, threshold=80)
 
 
@@ -286,7 +281,7 @@ def _gated(
     derivative: Function,
     factor: Callable[[Span], Factor],
 ) -> ValueAndSlope:
-    """g of f(y) = y s(y) with s(y) + s(-y) = 1: f(y) = y + f(-y), so one side is enough."""
+    """g of f(y) = y s(y) with s(y) + s(-y) = 1. As f(y) = y + f(-y), one side is enough."""
     span = Span.of(x, delta)
     s, negative = factor(span), x < 0
     below = s.product(-x.abs(), span.c)
@@ -372,21 +367,13 @@ def gelu_tanh(x: Tensor) -> Tensor:
 
 
 def gelu_tanh_derivative(x: Tensor) -> Tensor:
-    x = x.clamp(-50, 50)  # beyond, it is 0 or 1, and the cube may overflow
+    x = x.clamp(-50, 50)  # beyond, the result is 0 or 1 and the cube may overflow
     v, dv = _gelu_tanh_argument(x)
     return torch.sigmoid(v) + x * dv * sigmoid_derivative(v)
 
 
 def q_gelu_tanh(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
     return _gated(x, delta, with_slope, gelu_tanh, gelu_tanh_derivative, _gelu_tanh_factor)
-
-
-def _mish_gate(x: Tensor) -> Tensor:
-    return torch.tanh(softplus(x))
-
-
-def _mish_gate_derivative(x: Tensor) -> Tensor:
-    return tanh_derivative(softplus(x)) * torch.sigmoid(x)
 
 
 def _mish_factor(x: Tensor, span: Span) -> Factor:
@@ -409,11 +396,11 @@ def _mish_factor(x: Tensor, span: Span) -> Factor:
 
 
 def mish(x: Tensor) -> Tensor:
-    return x * _mish_gate(x)
+    return x * torch.tanh(softplus(x))
 
 
 def mish_derivative(x: Tensor) -> Tensor:
-    return _mish_gate(x) + x * _mish_gate_derivative(x)
+    return torch.tanh(softplus(x)) + x * (tanh_derivative(softplus(x)) * torch.sigmoid(x))
 
 
 def q_mish(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
@@ -450,6 +437,5 @@ def q_sin(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
     if not with_slope:
         return value, None
     c, far = 1 + delta.clamp(max=0), x * (1 + delta.clamp(min=0))
-    return value, _slope_across(
-        x, delta, torch.cos, torch.cos(far) - c * torch.sin(x + half) * chord
-    )
+    beside = torch.cos(far) - c * torch.sin(x + half) * chord
+    return value, _slope_across(x, delta, torch.cos, beside)

@@ -14,11 +14,11 @@ from qneurons.arguments import (
     check_x,
     find_grouping,
 )
-from qneurons.kernels import device_type, ops
-from qneurons.kernels.autograd import difference, draw, row_of
+from qneurons.kernels import device_type, difference, drawn_difference, kernel_row
 from qneurons.noise import draw_delta, draw_seed, seeded_delta
 from qneurons.precision import TINY_DELTA, compute_dtype
 from qneurons.quadrature import delta_rule
+from qneurons.torch_internals import in_func_transform
 
 # The better of the paper's two constants: training with 0.02 could not be told from training with
 # the limit; 0.1 gave better networks, except where tanh in a CNN learnt nothing (RESULTS.md).
@@ -105,7 +105,7 @@ def sample(
     seed: Tensor | None = None,
 ) -> Tensor:
     """The draw of :func:`q_activation`, without its checks of the arguments."""
-    (name, parameters), values = row_of(activation), lam if seed is None else seed
+    (name, parameters), values = kernel_row(activation), lam if seed is None else seed
     grouping: tuple[int, int] | None = 1, x.numel()
     if isinstance(values, Tensor) and values.numel() > 1:
         grouping = find_grouping(values, x.shape)
@@ -131,13 +131,13 @@ def sample(
     if not name:
         delta = seeded_delta(x.shape, seed, lam, phi, inner, dtype=compute_dtype(x))
         return difference(x, delta, activation)
-    return draw(x, (seed, lam, phi, inner, name, parameters), activation)
+    return drawn_difference(x, seed, lam, phi, inner, name, parameters, activation)
 
 
 def _traced_seed(num: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
-    if generator is not None or torch._C._are_functorch_transforms_active():
+    if generator is not None or in_func_transform():
         return draw_seed(num, device, generator)
-    return ops.draw_seed(num, device=device)
+    return kernels.draw_seed(num, device=device)
 
 
 def _values(value: float | Tensor, x: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""g(x, δ) and its derivatives in x at given δ, in plain torch: what every kernel is tested against.
+"""g(x, δ) and its derivatives in x at a given δ ≠ 0, in plain torch: the reference of every kernel.
 
-Everything is computed in float32, or in float64 for float64 input; δ is never 0.
+Inputs are float32 or float64, and so are the results.
 """
 
 from collections.abc import Callable
@@ -17,16 +17,16 @@ _SMALL_STEP = 0.125  # up to this |δx| the curvature is a mean, beyond it a quo
 
 
 def difference(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
-    """g = (f(x + δx) - f(x)) / δ; differentiable by autograd only where no closed form is known."""
+    """g = (f(x + δx) - f(x)) / δ. Autograd differentiates it only if the row has no closed form."""
     if activation.difference is not None:
         return activation.difference(x, delta, False, **activation.parameters)[0]
-    # At the rounded b the divided difference is as good, for it changes as little as b.
+    # Rounding b does no harm: the divided difference changes by as little as b does.
     f = elementwise(partial(activation.f, **activation.parameters))
     return x * divided_difference(f, x, x * (1 + delta))
 
 
 def difference_and_slope(x: Tensor, delta: Tensor, activation: Activation) -> tuple[Tensor, Tensor]:
-    """g and dg/dx = ((1 + δ) f'(x + δx) - f'(x)) / δ, of an activation with a closed form."""
+    """g and dg/dx = ((1 + δ) f'(x + δx) - f'(x)) / δ of an activation with a closed form."""
     assert activation.difference is not None
     value, slope = activation.difference(x, delta, True, **activation.parameters)
     assert slope is not None, f"{activation.name}: its difference returned no slope"
@@ -34,7 +34,7 @@ def difference_and_slope(x: Tensor, delta: Tensor, activation: Activation) -> tu
 
 
 def curvature(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
-    """d²g/dx² = ((1 + δ)² f''(x + δx) - f''(x)) / δ, itself differentiable by autograd."""
+    """d²g/dx² = ((1 + δ)² f''(x + δx) - f''(x)) / δ, which autograd can differentiate."""
     second = _derivative(lambda y: activation.derivative(y, **activation.parameters))
     b, h = x * (1 + delta), x * delta
     small = h.abs() <= _SMALL_STEP

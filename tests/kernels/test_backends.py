@@ -5,7 +5,7 @@ import torch
 
 from qneurons import noise
 from qneurons.activations import resolve, rows
-from qneurons.kernels import kernel_name, plain
+from qneurons.kernels import kernel_row, plain
 
 # numpy's, in Triton's interpreter
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
@@ -37,7 +37,7 @@ def check(backend, x: torch.Tensor, inner: int, *, groups: int = 1, row=None):
     Returns both.
     """
     row = row or resolve("elu")
-    arguments = (*law(backend, groups), inner, kernel_name(row), list(row.parameters.values()))
+    arguments = (*law(backend, groups), inner, *kernel_row(row))
     if not backend.supports(x.dtype, arguments[4]):
         pytest.skip(f"{x.dtype} is served by plain torch")
     grad = grad_of(x)
@@ -169,7 +169,7 @@ def test_extremes_of_the_law(backend, phi):
     seed, _, phi = law(backend, 2, phi)
     lam = torch.tensor([0.0, 5.0], device=x.device)
     for row in ROWS:
-        arguments = (seed, lam, phi, 1, kernel_name(row), list(row.parameters.values()))
+        arguments = (seed, lam, phi, 1, *kernel_row(row))
         got, want = backend.forward(x, *arguments), plain.forward(x.double(), *arguments)
         torch.testing.assert_close(got.double(), want, rtol=2e-5, atol=2e-5, msg=row.name)
 
@@ -188,7 +188,7 @@ def test_float64_is_more_than_float32(backend):
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_nan_propagates(backend, row):
     x = torch.full((4, 25), torch.nan, device=backend.device).t()
-    arguments = (*law(backend), 100, kernel_name(row), list(row.parameters.values()))
+    arguments = (*law(backend), 100, *kernel_row(row))
     assert backend.forward(x, *arguments).isnan().all()
     slope = plain.backward(torch.ones_like(x), x, *arguments)
     assert torch.equal(backend.backward(torch.ones_like(x), x, *arguments).isnan(), slope.isnan())

@@ -1,4 +1,4 @@
-"""The CPU kernel against plain torch with the same noise; layouts, groups, threads, its build."""
+"""The CPU kernel against plain torch with the same noise: layouts, groups, threads, builds."""
 
 import os
 import shutil
@@ -348,16 +348,16 @@ def test_a_forked_child_works(threads):
 @built
 def test_an_instruction_set_can_be_chosen():
     assert cpu._load_best("portable")[1] == "portable"
-    with pytest.raises(ValueError, match=r"must be one of off, portable.* processor, got 'sse'"):
+    with pytest.raises(ValueError, match=r"QNEURONS_NATIVE.*off, portable.*'sse'"):
         cpu._load_best("sse")
-    with pytest.raises(OSError, match="switched off"):
+    with pytest.raises(OSError, match="QNEURONS_NATIVE=off"):
         cpu._load_best("off")
 
 
 @built
 def test_a_library_of_another_version_is_not_called(monkeypatch):
     monkeypatch.setattr(cpu, "_VERSION", 0)
-    with pytest.raises(OSError, match="built from another version; install the package again"):
+    with pytest.raises(OSError, match=r"version.*install"):
         cpu._load_best("")
 
 

@@ -1,4 +1,4 @@
-"""The device functions against ``qneurons.differences``, in the interpreter where no GPU is."""
+"""The device functions against the closed forms; without a GPU, in Triton's interpreter."""
 
 import numpy as np
 import pytest
@@ -7,10 +7,7 @@ import torch
 triton = pytest.importorskip("triton")
 tl = pytest.importorskip("triton.language")
 
-from qneurons.activations import (
-    resolve,
-    rows,
-)
+from qneurons.activations import resolve, rows
 from qneurons.given_delta import difference_and_slope
 from qneurons.kernels import cuda_forms
 

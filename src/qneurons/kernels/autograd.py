@@ -1,189 +1,89 @@
-"""g(x, δ) as a function that PyTorch differentiates: backward, forward, under vmap and compile.
+"""g(x, δ) as a function that PyTorch differentiates: backward, in forward mode, vmap and compile.
 
 δ is given, or drawn from seeds by the fused ops, which keep x and the seeds and draw it again.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 
 from qneurons import given_delta
 from qneurons.activations import Activation
-from qneurons.kernels import kernel_name, ops
+from qneurons.kernels import ops
+from qneurons.kernels.dispatch import kernel_row
 from qneurons.noise import seeded_delta
 from qneurons.precision import compute_dtype
+from qneurons.torch_internals import (
+    eager_apply,
+    in_func_transform,
+    is_transformed,
+    outer_forward_mode,
+)
 
 
 def difference(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
     """g(x, δ) for δ ≠ 0 of x's shape, in the dtype and the layout of x."""
-    in_transform = torch._C._are_functorch_transforms_active()
-    if delta.stride() != x.stride() and not in_transform:
+    if delta.stride() != x.stride() and not in_func_transform():
         # Else a row whose first operand is δ would return the layout of δ.
         delta = torch.empty_like(x, dtype=delta.dtype).copy_(delta)
     if activation.difference is None:
         # Autograd sees all of it: a callable may have parameters of its own.
         return given_delta.difference(x.to(delta.dtype), delta, activation).to(x.dtype)
-    if torch.compiler.is_compiling():
-        return _Difference.apply(x, delta, activation)
-    if in_transform or forward_ad._current_level >= 0:
-        return _ForwardDifference.apply(x, delta, activation)
+    if is_compiling() or is_transformed():
+        function = _Difference if is_compiling() else _ForwardDifference
+        return function.apply(x, delta, None, None, None, 1, activation)
     if x.requires_grad and torch.is_grad_enabled():
-        return _TrainingDifference.apply(x, delta, activation)
-    return _Difference.forward(x, delta, activation)
+        return _train_given(x, delta, activation)
+    return given_delta.difference(x.to(delta.dtype), delta, activation).to(x.dtype)
+
+
+def drawn_difference(  # no record of the arguments: making one takes longer than an operation
+    x: Tensor,
+    seed: Tensor,
+    lam: Tensor,
+    phi: Tensor,
+    inner: int,
+    name: str,
+    parameters: list[float],
+    activation: Activation,
+) -> Tensor:
+    """g(x, δ) with δ drawn from the seeds, for an activation that the kernels know.
+
+    Args:
+        seed: one for each group of elements, as ``lam``; see :mod:`qneurons.kernels.plain`.
+        inner: how many neighbours belong to one group.
+        name: the activation as the kernels know it, with its ``parameters``.
+    """
+    if is_compiling() or is_transformed():
+        function = _Difference if is_compiling() else _ForwardDifference
+        return function.apply(x, None, seed, lam, phi, inner, activation)
+    if x.requires_grad and torch.is_grad_enabled():
+        return _train_drawn(x, (seed, lam, phi), (inner, name, parameters), activation)
+    return ops.sample(x, seed, lam, phi, inner, name, parameters)
 
 
 class _Difference(torch.autograd.Function):
-    """g(x, δ), from x and δ alone."""
+    """g(x, δ), where either δ is given or seed, λ and φ are, from which it is drawn."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
-        value = given_delta.difference(x.to(delta.dtype), delta, activation)
-        # Compiled by torch 2.11, a Function that returns value.to(value.dtype) has gradient 0.
-        return value if value.dtype == x.dtype else value.to(x.dtype)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        x, delta, ctx.activation = inputs
-        ctx.save_for_backward(x, delta)
-        ctx.save_for_forward(x, delta)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        x, delta = ctx.saved_tensors
-        return (_slope(x, delta, ctx.activation) * grads[0]).to(x.dtype), None, None
-
-
-class _ForwardDifference(_Difference):
-    """With forward mode, for which Dynamo refuses a Function even where it is not asked for."""
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        x, delta = ctx.saved_tensors[:2]
-        with _outer_forward_mode(x) as x:
-            return (_slope(x, delta, ctx.activation) * tangents[0]).to(x.dtype)
-
-
-class _TrainingDifference(_Difference):
-    """The slope is computed beside g, with which it shares most of the work, and kept."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, delta: Tensor, activation: Activation) -> Tensor:  # type: ignore[override]
-        value, slope = given_delta.difference_and_slope(x.to(delta.dtype), delta, activation)
-        ctx.activation = activation
-        ctx.save_for_backward(x, delta, slope)
-        return value.to(x.dtype)
-
-    setup_context = staticmethod(torch.autograd.Function.setup_context)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        x, delta, slope = ctx.saved_tensors
-        if _is_differentiated():
-            slope = _slope(x, delta, ctx.activation)
-        return (slope * grads[0]).to(x.dtype), None, None
-
-
-def _is_differentiated() -> bool:
-    """Whether something differentiates a backward that runs now."""
-    return (
-        torch.is_grad_enabled()  # create_graph
-        or torch._C._are_functorch_transforms_active()
-        or forward_ad._current_level >= 0
-    )
-
-
-def _slope(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
-    """dg/dx in the dtype of δ, differentiable."""
-    function = _Slope if torch.compiler.is_compiling() else _ForwardSlope
-    return function.apply(x, delta, activation)
-
-
-class _Slope(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
-        return given_delta.difference_and_slope(x.to(delta.dtype), delta, activation)[1]
-
-    setup_context = staticmethod(_Difference.setup_context)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        x, delta = ctx.saved_tensors
-        curvature = given_delta.curvature(x.to(delta.dtype), delta, ctx.activation)
-        return (curvature * grads[0]).to(x.dtype), None, None
-
-
-class _ForwardSlope(_Slope):
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        x, delta = ctx.saved_tensors
-        with _outer_forward_mode(x) as x:
-            return given_delta.curvature(x.to(delta.dtype), delta, ctx.activation) * tangents[0]
-
-
-@contextmanager
-def _outer_forward_mode(x: Tensor) -> Iterator[Tensor]:
-    """Yields x without its own tangent, for a jvp that an outer forward mode can differentiate.
-
-    torch runs a jvp with forward mode off, so that ``jacfwd(jacfwd(f))`` would be zero.
-    """
-    with forward_ad._set_fwd_grad_enabled(True):
-        yield _primal(x)
-
-
-def _primal(x: Tensor) -> Tensor:
-    functorch = torch._C._functorch
-    if not functorch.is_batchedtensor(x):
-        return forward_ad.unpack_dual(x).primal
-    # vmap has no rule for unpack_dual, so that it is done inside.
-    inside, level = _primal(functorch.get_unwrapped(x)), functorch.maybe_get_level(x)
-    return functorch._add_batch_dim(inside, functorch.maybe_get_bdim(x), level)
-
-
-# --- δ drawn from seeds ---------------------------------------------------------------------------
-
-
-# What the ops take beside x: seed, λ and φ, the law of δ; how many neighbours are of one group; and
-# the name and the parameters of the row, by which kernels know it.
-Law = tuple[Tensor, Tensor, Tensor, int, str, list[float]]
-
-
-def row_of(activation: Activation) -> tuple[str, list[float]]:
-    """The name and the parameters of a row, as the ops take them."""
-    return kernel_name(activation) or "", list(activation.parameters.values())
-
-
-def draw(x: Tensor, law: Law, activation: Activation) -> Tensor:
-    """g(x, δ) with δ drawn from the seeds, for an activation that the kernels know."""
-    if torch.compiler.is_compiling():
-        return _Draw.apply(x, *law[:4], activation)
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
-        return _ForwardDraw.apply(x, *law[:4], activation)
-    if x.requires_grad and torch.is_grad_enabled():
-        return _train(x, law, activation)
-    return ops.sample(x, *law)
-
-
-class _Draw(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(  # written out, for Dynamo takes *args for a signature with a ctx
+    def forward(  # written out: Dynamo takes *args for a signature with a ctx
         x: Tensor,
+        delta: Tensor | None,
         seed: Tensor,
         lam: Tensor,
         phi: Tensor,
         inner: int,
         activation: Activation,
     ) -> Tensor:
-        return ops.sample(x, seed, lam, phi, inner, *row_of(activation))
+        if delta is None:
+            return ops.sample(x, seed, lam, phi, inner, *kernel_row(activation))
+        value = given_delta.difference(x.to(delta.dtype), delta, activation)
+        # Compiled by torch 2.11, a Function that returns value.to(value.dtype) has gradient 0.
+        return value if value.dtype == x.dtype else value.to(x.dtype)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -193,86 +93,132 @@ class _Draw(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        return _pull(grads[0], *ctx.saved_tensors, ctx=ctx), *[None] * 5
+        return _gradient(grads[0], *ctx.saved_tensors, ctx=ctx), *[None] * 6
 
 
-class _ForwardDraw(_Draw):
+class _ForwardDifference(_Difference):
+    """With forward mode, for which Dynamo refuses a Function even where it is not asked for."""
+
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        x, *law = ctx.saved_tensors
-        with _outer_forward_mode(x) as x:
-            return _pull(tangents[0], x, *law, ctx=ctx)
+        x, *source = ctx.saved_tensors
+        with outer_forward_mode(x) as (x,):
+            return _gradient(tangents[0], x, *source, ctx=ctx)
 
 
-class _TrainingDraw(_Draw):
-    """Lean, for small tensors: ``setup_context`` alone costs more than their kernel."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, law: Law, activation: Activation) -> Tensor:  # type: ignore[override]
-        ctx.save_for_backward(x, *law[:3])
-        ctx.law, ctx.activation = law[3:], activation
-        return ops.sample(x, *law)
-
-    setup_context = staticmethod(torch.autograd.Function.setup_context)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        if _is_differentiated():
-            ctx.inner = ctx.law[0]
-            return _pull(grads[0], *ctx.saved_tensors, ctx=ctx), None, None
-        return ops.sample_backward(grads[0], *ctx.saved_tensors, *ctx.law), None, None
-
-
-# Without the layer of Function.apply that serves torch.func: it takes as long as a small kernel.
-_train = super(torch.autograd.Function, _TrainingDraw).apply
-
-
-def _pull(grad: Tensor, *tensors: Tensor, ctx: Any) -> Tensor:
+def _gradient(
+    grad: Tensor, x: Tensor, delta: Tensor | None, *law: Tensor | None, ctx: Any
+) -> Tensor:
     """grad · dg/dx in the dtype of x, differentiable: backward and forward mode share it."""
-    function = _Pull if torch.compiler.is_compiling() else _ForwardPull
-    return function.apply(grad, *tensors, ctx.inner, ctx.activation)
+    function = _Slope if is_compiling() else _ForwardSlope
+    if delta is None:
+        return function.apply(grad, x, None, *law, ctx.inner, ctx.activation)
+    return (function.apply(None, x, delta, *law, 1, ctx.activation) * grad).to(x.dtype)
 
 
-class _Pull(torch.autograd.Function):
+class _Slope(torch.autograd.Function):
+    """dg/dx in the dtype of δ where δ is given; where it is drawn, grad · dg/dx in that of x."""
+
     generate_vmap_rule = True
 
     @staticmethod
     def forward(
         grad: Tensor,
         x: Tensor,
+        delta: Tensor | None,
         seed: Tensor,
         lam: Tensor,
         phi: Tensor,
         inner: int,
         activation: Activation,
     ) -> Tensor:
-        return ops.sample_backward(grad, x, seed, lam, phi, inner, *row_of(activation))
+        if delta is None:
+            return ops.sample_backward(grad, x, seed, lam, phi, inner, *kernel_row(activation))
+        return given_delta.difference_and_slope(x.to(delta.dtype), delta, activation)[1]
 
-    setup_context = staticmethod(_Draw.setup_context)
+    setup_context = staticmethod(_Difference.setup_context)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         grad, *tensors = ctx.saved_tensors
-        along_x = _bend(grads[0], grad, *tensors, ctx=ctx)
-        return _pull(grads[0], *tensors, ctx=ctx), along_x, *[None] * 5
+        along_x = _curvature(grads[0], grad, *tensors, ctx=ctx).to(tensors[0].dtype)
+        along_grad = None if grad is None else _gradient(grads[0], *tensors, ctx=ctx)
+        return along_grad, along_x, *[None] * 6
 
 
-class _ForwardPull(_Pull):
+class _ForwardSlope(_Slope):
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        grad, x, *law = ctx.saved_tensors
-        with _outer_forward_mode(x) as x, _outer_forward_mode(grad) as grad:
+        grad, x, *source = ctx.saved_tensors
+        with outer_forward_mode(grad, x) as (grad, x):
+            if grad is None:
+                return _curvature(tangents[1], None, x, *source, ctx=ctx)
             total = torch.zeros_like(x)
             if tangents[0] is not None:
-                total = total + _pull(tangents[0], x, *law, ctx=ctx)
+                total = total + _gradient(tangents[0], x, *source, ctx=ctx)
             if tangents[1] is not None:
-                total = total + _bend(tangents[1], grad, x, *law, ctx=ctx)
+                total = total + _curvature(tangents[1], grad, x, *source, ctx=ctx).to(x.dtype)
             return total
 
 
-def _bend(direction: Tensor, grad: Tensor, x: Tensor, *law: Tensor, ctx: Any) -> Tensor:
-    """direction · grad · d²g/dx² in the dtype of x."""
-    seed, lam, phi = law
-    delta = seeded_delta(x.shape, seed, lam, phi, ctx.inner, dtype=compute_dtype(x))
+def _curvature(direction: Tensor, grad: Tensor | None, x: Tensor, *source: Any, ctx: Any) -> Tensor:
+    """direction · grad · d²g/dx² in the dtype of δ; without ``grad``, direction · d²g/dx²."""
+    delta, seed, lam, phi = source
+    if delta is None:
+        delta = seeded_delta(x.shape, seed, lam, phi, ctx.inner, dtype=compute_dtype(x))
     curvature = given_delta.curvature(x.to(delta.dtype), delta, ctx.activation)
-    return (curvature * grad * direction).to(x.dtype)  # in this order, in the dtype of δ
+    # In this order: grad * direction may overflow in half precision.
+    return curvature * direction if grad is None else curvature * grad * direction
+
+
+# --- training, without a transform ----------------------------------------------------------------
+
+
+def _is_differentiated() -> bool:
+    """True if something differentiates the backward that runs now, as create_graph does."""
+    return torch.is_grad_enabled() or is_transformed()
+
+
+class _TrainGiven(torch.autograd.Function):
+    """The slope is computed beside g, with which it shares most of the work, and kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
+        value, slope = given_delta.difference_and_slope(x.to(delta.dtype), delta, activation)
+        ctx.activation = activation
+        ctx.save_for_backward(x, delta, slope)
+        return value.to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        x, delta, slope = ctx.saved_tensors
+        if _is_differentiated():
+            return _gradient(grads[0], x, delta, None, None, None, ctx=ctx), None, None
+        return (slope * grads[0]).to(x.dtype), None, None
+
+
+class _TrainDrawn(torch.autograd.Function):
+    """Lean: for a small tensor, ``setup_context`` and each input take longer than the kernel."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        law: tuple[Tensor, Tensor, Tensor],
+        row: tuple[int, str, list[float]],
+        activation: Activation,
+    ) -> Tensor:
+        ctx.save_for_backward(x, *law)
+        ctx.row, ctx.activation = row, activation
+        return ops.sample(x, *law, *row)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        if _is_differentiated():
+            x, *law = ctx.saved_tensors
+            ctx.inner, *_ = ctx.row
+            return _gradient(grads[0], x, None, *law, ctx=ctx), None, None, None
+        return ops.sample_backward(grads[0], *ctx.saved_tensors, *ctx.row), None, None, None
+
+
+_train_given, _train_drawn = eager_apply(_TrainGiven), eager_apply(_TrainDrawn)

@@ -1,13 +1,13 @@
 /* q-activations on the CPU: noise, value and slope in one pass, from pointers and sizes alone.
  *
- * The work is cut as the noise is (noise.py): a block of 4096 elements of a group is 512 Philox
- * calls of 8 slots, and slot s of call c belongs to element 512 s + c. The two slots that a word of
- * each call serves are a piece. Every loop runs over a piece, without a branch, a call or a
- * remainder, and is vectorised by the compiler. The form of a row is chosen for a piece as a whole.
- * So the bits of an element may depend on its piece, but neither on threads nor on other groups.
+ * The work is divided as the noise is (noise.py): a block of 4096 elements of a group is 512 Philox
+ * calls of 8 slots, and slot s of call c belongs to element 512 s + c. A piece is the two slots that
+ * one word of each call serves. Every loop runs over a piece, without a branch, a call or a
+ * remainder, so that the compiler vectorises it. The form of a row is chosen once for each piece, so
+ * an element's bits may depend on its piece, but neither on threads nor on other groups.
  *
- * Words, deltas and the row are loops apart: in one, the chain of dependent instructions would be
- * longer than what a processor keeps in flight, and it took longer.
+ * Words, deltas and the row have separate loops. One loop for all was slower: its chain of dependent
+ * instructions is longer than what a processor keeps in flight.
  */
 
 #if defined(BUILD) && __has_include(<Python.h>)
@@ -35,7 +35,7 @@
 
 /* --- noise ---------------------------------------------------------------------------------- */
 
-/* Lanes of 64 bits, of which Philox needs the low halves. The compiler would multiply all 64. */
+/* Philox multiplies the low halves of lanes of 64 bits. The compiler would multiply all 64 bits. */
 #if defined(__AVX512F__)
 typedef uint64_t Lanes __attribute__((vector_size(64)));
 static inline Lanes multiply(Lanes a, Lanes b) {
@@ -103,8 +103,8 @@ static Noise noise_of(float lam, float floor) {
 }
 
 /* Box and Muller: one word makes two normal numbers. The angle is folded into a quarter of the
-   circle before it is multiplied by pi, and the signs are set by what it was: no rounding changes
-   the sign of a number, which decides the side of delta. */
+   circle before it is multiplied by pi, and the signs come from the angle before. So no rounding
+   changes a sign, which decides the side of delta. */
 static void draw_deltas(const uint32_t words[restrict CALLS], Noise noise,
                         float deltas[restrict PIECE]) {
     for (int call = 0; call < CALLS; call++) {
@@ -129,17 +129,22 @@ typedef void Forward(const float *restrict x, const float *restrict delta, float
 typedef void Backward(const float *restrict x, const float *restrict delta,
                       const float *restrict grad, float *restrict out, float first, float second);
 
-/* Each row, its form where delta > -1, and up to which |delta x| that one is right. */
+/* Each row; its form where delta > -1; the largest |delta x| for which that form is right; and, of
+   a row that is linear between kinks, the two kinks. ``first`` and ``second`` are its parameters. */
 #define ANY FLT_MAX
+#define LINEAR INFINITY
+#define SMOOTH NAN, NAN
 #define ROWS(DO)                                                                                  \
-    DO(identity, q_identity, ANY) DO(relu, q_relu, ANY) DO(leaky_relu, q_leaky_relu, ANY)         \
-    DO(hardtanh, small_hardtanh, ANY) DO(relu6, small_relu6, ANY)                                 \
-    DO(hardswish, small_hardswish, ANY)                                                           \
-    DO(elu, small_elu, 3) DO(unit_elu, small_unit_elu, 3) DO(selu, small_selu, 3)                 \
-    DO(celu, small_celu, 3) DO(sigmoid, small_sigmoid, 3) DO(tanh, small_tanh, 1.5f)              \
-    DO(softplus, q_softplus, ANY) DO(silu, small_silu, 3) DO(gelu, small_gelu, 0.5f)              \
-    DO(gelu_tanh, q_gelu_tanh, ANY) DO(mish, q_mish, ANY) DO(softsign, q_softsign, ANY)           \
-    DO(sin, q_sin, ANY) DO(delta, q_delta, ANY)
+    DO(identity, q_identity, LINEAR, SMOOTH) DO(relu, q_relu, ANY, 0, 0)                          \
+    DO(leaky_relu, q_leaky_relu, ANY, 0, 0) DO(hardtanh, small_hardtanh, ANY, first, second)      \
+    DO(relu6, small_relu6, ANY, 0, 6) DO(hardswish, small_hardswish, ANY, SMOOTH)                 \
+    DO(elu, small_elu, 3, SMOOTH) DO(unit_elu, small_unit_elu, 3, SMOOTH)                         \
+    DO(selu, small_selu, 3, SMOOTH) DO(celu, small_celu, at_most(3 * first, ANY / 2), SMOOTH)     \
+    DO(sigmoid, small_sigmoid, 3, SMOOTH) DO(tanh, small_tanh, 1.5f, SMOOTH)                      \
+    DO(softplus, q_softplus, ANY, SMOOTH) DO(silu, small_silu, 3, SMOOTH)                         \
+    DO(gelu, small_gelu, 0.5f, SMOOTH) DO(gelu_tanh, q_gelu_tanh, ANY, SMOOTH)                    \
+    DO(mish, q_mish, ANY, SMOOTH) DO(softsign, q_softsign, ANY, SMOOTH)                           \
+    DO(sin, q_sin, ANY, SMOOTH) DO(delta, q_delta, ANY, SMOOTH)
 
 #define LOOPS(name, form, steps)                                                                  \
     static void forward_##name(const float *restrict x, const float *restrict delta,              \
@@ -153,25 +158,28 @@ typedef void Backward(const float *restrict x, const float *restrict delta,
         for (int i = 0; i < PIECE; i++)                                                           \
             out[i] = grad[i] * form(x[i], delta[i], first, second, steps).slope;                  \
     }
-#define DEFINE(name, form, limit)                                                                 \
+#define DEFINE(name, form, ...)                                                                   \
     LOOPS(name, q_##name, CROSSING) LOOPS(small_##name, form, SMALL)                              \
     LOOPS(tiny_##name, form, TINY) LOOPS(still_##name, form, STILL)
 ROWS(DEFINE)
 
-#define ENTRY(name, form, limit)                                                                  \
+#define ENTRY(name, form, ...)                                                                    \
     {"q_" #name,                                                                                  \
-     limit,                                                                                       \
      {forward_still_##name, forward_tiny_##name, forward_small_##name, forward_##name},           \
      {backward_still_##name, backward_tiny_##name, backward_small_##name, backward_##name}},
 static const struct {
     const char *name;
-    float small;
     Forward *forward[NUM_STEPS];
     Backward *backward[NUM_STEPS];
 } TABLE[] = {ROWS(ENTRY)};
 
-#define NUMBER(name, form, limit) ROW_##name,
+#define NUMBER(name, ...) ROW_##name,
 enum { ROWS(NUMBER) NUM_ROWS };
+
+#define LIMITS(name, form, ...) {__VA_ARGS__},
+typedef struct {
+    float small, low, high;
+} Limits;
 
 /* --- dtypes --------------------------------------------------------------------------------- */
 
@@ -223,8 +231,7 @@ typedef struct {
     const float *lam, *phi;
     int64_t groups, inner, per_group;
     float first, second;
-    float small;     /* up to which |delta x| the forms for small steps serve */
-    float low, high; /* the kinks of a row that is linear between them, else NaN */
+    Limits limits;
     int64_t blocks_per_group, num_blocks, share;
     _Atomic int64_t next;
 } Job;
@@ -234,7 +241,7 @@ typedef struct {
     float deltas[PIECE], x[PIECE], grad[PIECE], out[PIECE];
 } __attribute__((aligned(64))) Room;
 
-/* Where the position of a group lies, and how many after it follow in memory. */
+/* Where a position of a group lies in memory, and how many positions follow without a gap. */
 typedef struct {
     int64_t offset, length;
 } Run;
@@ -254,11 +261,11 @@ static const float *load(const Job *job, const void *from, int64_t group, int64_
         run = run_at(job, group, position + done, num - done);
         widen(job->dtype, from, run.offset, run.length, buffer + done);
     }
-    memset(buffer + num, 0, (PIECE - num) * sizeof *buffer); /* the choice of form looks at it */
+    memset(buffer + num, 0, (PIECE - num) * sizeof *buffer); /* choose_steps reads all of it */
     return buffer;
 }
 
-/* The largest |x|, by its bits, which order as integers do; of NaN the largest. */
+/* The largest |x|, by its bits, which compare as integers do; NaN counts as the largest. */
 static float largest(const float *restrict x) {
     uint32_t found = 0;
     for (int i = 0; i < PIECE; i++) {
@@ -268,7 +275,7 @@ static float largest(const float *restrict x) {
     return float_of(found);
 }
 
-/* Whether a step of up to reach |x| can take an x to a kink other than 0; also where x is NaN. */
+/* True if a step of up to reach |x| can take an x to a kink other than 0, or if an x is NaN. */
 static int is_near_kink(const float *restrict x, float low, float high, float reach) {
     float nearest = at_most(low == 0 ? ANY : magnitude(low), high == 0 ? ANY : magnitude(high));
     float out_of_reach = 0.999999f * nearest / (1 + reach);
@@ -285,21 +292,23 @@ static int is_near_kink(const float *restrict x, float low, float high, float re
     return 0;
 }
 
-/* What the steps of a piece are, given that no |delta| is above reach. */
+/* The kind of steps in a piece, where no |delta| is above reach. */
 static int choose_steps(const Job *job, const float *x, float reach) {
-    if (job->row == ROW_identity) return STILL;
+    float small = job->limits.small, low = job->limits.low, high = job->limits.high;
+    if (small == LINEAR) return STILL;
     if (reach >= 1) return CROSSING;
-    if (job->low == 0 && job->high == 0) return STILL;
-    if (job->low < job->high) return is_near_kink(x, job->low, job->high, reach) ? SMALL : STILL;
-    if (job->small == ANY) return SMALL;
+    if (low == 0 && high == 0) return STILL;
+    if (low < high) return is_near_kink(x, low, high, reach) ? SMALL : STILL;
+    if (small == ANY) return SMALL;
     float step = reach * largest(x);
-    if (!(step <= job->small)) return CROSSING;
+    if (!(step <= small)) return CROSSING;
+    /* gelu's form also needs a small |delta| x^2; see are_small_for_gelu for its SMALL steps. */
     if (job->row == ROW_gelu) return step * step <= 1.8f * reach ? TINY : CROSSING;
-    return step <= job->small / 6 ? TINY : SMALL;
+    return step <= small / 6 ? TINY : SMALL;
 }
 
-/* Whether gelu's form for SMALL steps serves: worth a look at the steps themselves, for the other
-   form takes half as long again, and reach bounds both factors of a step by their largest. */
+/* True if gelu's form for SMALL steps is right for these. Looking at each step pays: the other form
+   takes half as long again, and the bound by reach and the largest |x| is rarely met. */
 static int are_small_for_gelu(const float *restrict x, const float *restrict delta) {
     uint32_t step = 0, turn = 0;
     for (int i = 0; i < PIECE; i++) {
@@ -361,8 +370,8 @@ static void work(void *argument) {
     }
 }
 
-/* Memory that the allocator maps afresh each time costs more than the arithmetic, for it is zeroed
-   page by page as it is first written. Huge pages, where the system grants them, spare most. */
+/* The system zeroes newly mapped memory page by page at the first write, which costs more than the
+   arithmetic. Huge pages, where the system grants them, avoid most of it. */
 static void expect_writes(void *out, int64_t num_bytes) {
 #if defined(MADV_HUGEPAGE)
     const int64_t mapped_afresh = 1 << 25, page = 4096; /* 32 MiB: glibc reuses what is smaller */
@@ -381,18 +390,14 @@ void qneurons_apply(int row, int dtype, const void *grad, const void *x, void *o
                     const int64_t *seed, const float *lam, const float *phi, int64_t num,
                     int64_t groups, int64_t inner, float first, float second, Team *team,
                     int num_threads) {
-    if (row == ROW_elu && first == 1) row = ROW_unit_elu; /* without a jump of the slope */
+    if (row == ROW_elu && first == 1) row = ROW_unit_elu; /* faster: its slope does not jump */
+    const Limits limits[] = {ROWS(LIMITS)};
     int64_t per_group = num / groups, blocks_per_group = (per_group + BLOCK - 1) / BLOCK;
     Job job = {.row = row, .dtype = dtype, .grad = grad, .x = x, .out = out,
                .seed = seed, .lam = lam, .phi = phi,
                .groups = groups, .inner = inner, .per_group = per_group,
-               .first = first, .second = second,
-               .small = TABLE[row].small, .low = NAN, .high = NAN,
+               .first = first, .second = second, .limits = limits[row],
                .blocks_per_group = blocks_per_group, .num_blocks = groups * blocks_per_group};
-    if (row == ROW_celu) job.small = at_most(job.small * first, FLT_MAX / 2);
-    if (row == ROW_relu || row == ROW_leaky_relu) job.low = job.high = 0;
-    if (row == ROW_hardtanh) job.low = first, job.high = second;
-    if (row == ROW_relu6) job.low = 0, job.high = 6;
     expect_writes(out, num * (dtype == FLOAT32 ? 4 : 2));
     job.share = 1 + (job.num_blocks - 1) / (4 * num_threads);
     if (num_threads > 1) team(work, &job, num_threads, 0);
@@ -401,7 +406,7 @@ void qneurons_apply(int row, int dtype, const void *grad, const void *x, void *o
 
 const char *qneurons_row(int row) { return row < NUM_ROWS ? TABLE[row].name : NULL; }
 
-/* Of the arguments: a library that was built before they changed is not called. */
+/* Version of the arguments: a library built for other arguments is not called. */
 int qneurons_version(void) { return 1; }
 
 /* The best build that this processor runs: 2 for AVX-512, 1 for AVX2, 0 for this one. */
@@ -417,8 +422,8 @@ int qneurons_best_build(void) {
 
 #if defined(Py_LIMITED_API)
 
-/* qneurons_apply as a function of Python, with addresses as integers: cheaper than by ctypes. A
-   build without Python's headers has only that. */
+/* qneurons_apply as a Python function, with addresses as integers: faster than ctypes, which serves
+   a build without Python's headers. */
 static PyObject *apply_from_python(PyObject *self, PyObject *const *given, Py_ssize_t num_given) {
     (void)self;
     if (num_given != 15) return PyErr_Format(PyExc_TypeError, "apply takes 15 arguments");

@@ -1,4 +1,4 @@
-"""The fused CPU kernel, cpu.c, called by addresses alone: one build serves every torch."""
+"""The q-activation on the CPU: calls cpu.c by addresses alone, so one build serves every torch."""
 
 import ctypes
 import os
@@ -12,11 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qneurons.torch_internals import EXTENSION_FILE
+
 _BUILDS = ("portable", "avx2", "avx512")  # as qneurons_best_build counts them
 _DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
-# Elements: torch's own loops share from 2^15 on, but of ours one costs several times as much.
+# Up to this many elements one thread is faster. torch's own loops use more threads from 2^15 on,
+# but one of our elements costs several of PyTorch's.
 _LARGEST_ALONE = 2**13
-_VERSION = 1  # of the arguments
+_VERSION = 1  # of the arguments of qneurons_apply
 
 _pointer, _size, _float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS: list[Any] = [
@@ -29,7 +32,7 @@ _ARGUMENTS: list[Any] = [
 
 
 def why_unavailable() -> str:
-    """Why there is no kernel, or nothing where there is one."""
+    """Why there is no kernel, or "" if there is one."""
     return _why_unavailable
 
 
@@ -61,7 +64,7 @@ def backward(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """As :func:`qneurons.kernels.plain.backward`; without a gradient, as its ``forward``."""
+    """As :func:`qneurons.kernels.plain.backward`."""
     if out is None:
         out = torch.empty_like(x)
     num = x.numel()
@@ -115,7 +118,7 @@ def _load(build: str) -> ctypes.CDLL:
 
 
 def _load_best(wanted: str) -> tuple[ctypes.CDLL, str]:
-    """The fastest build for this processor; a slower one where it is missing or wanted."""
+    """The fastest build that this processor runs, or a slower one if that is missing or wanted."""
     if wanted == "off":
         raise OSError("switched off by QNEURONS_NATIVE=off")
     portable = _load("portable")
@@ -139,26 +142,26 @@ def _load_best(wanted: str) -> tuple[ctypes.CDLL, str]:
 
 
 def _find_team() -> int:
-    """The address of GOMP_parallel in the OpenMP library that torch itself runs on.
+    """The address of GOMP_parallel in the OpenMP library that torch runs on, or 0.
 
-    Its threads are the ones that torch's loops use: they are awake between two operations, and no
-    more run than torch.set_num_threads allows. A library of our own, linked or written, would put
-    a second team beside the first, which still waits in a busy loop for torch's next operation.
+    It runs our loop in the threads of torch's own loops, which are awake between operations and
+    obey torch.set_num_threads. Threads of our own would compete with torch's, which wait for the
+    next operation in a busy loop.
     """
     try:
-        return ctypes.cast(ctypes.CDLL(torch._C.__file__).GOMP_parallel, _pointer).value or 0
+        return ctypes.cast(ctypes.CDLL(EXTENSION_FILE).GOMP_parallel, _pointer).value or 0
     except (AttributeError, OSError):
         return 0
 
 
 def _forget_team() -> None:
-    # The threads stay behind in the parent, and the library would wait for them.
+    # A forked child has none of its parent's threads, and the library would wait for them.
     global _team
     _team = 0
 
 
 def _bind(library: ctypes.CDLL) -> Any:
-    """The function that runs the kernel: Python's own where the build had its headers."""
+    """The function that runs the kernel: a Python function if the build had Python's headers."""
     path = Path(library._name)
     name = path.name.partition(".")[0]
     loader = ExtensionFileLoader(name, str(path))
@@ -183,7 +186,7 @@ _team = _find_team()
 _apply: Any = None
 try:
     _library, _instruction_set = _load_best(os.environ.get("QNEURONS_NATIVE", ""))
-except (OSError, AttributeError) as error:  # the second: of a library without its version
+except (OSError, AttributeError) as error:  # AttributeError: a library without qneurons_version
     _why_unavailable = str(error)
 else:
     _apply, _rows = _bind(_library), _names(_library)

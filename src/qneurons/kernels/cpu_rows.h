@@ -1,13 +1,13 @@
-/* g(x, delta) and dg/dx of every row: the forms of differences.py, with one division each. */
+/* g(x, delta) and dg/dx of every row: the forms of closed_forms.py, with one division each. */
 
 typedef struct {
     float value, slope;
 } Difference;
 
-/* A row takes x, delta, its two parameters and, as a constant, what its steps are: CROSSING where
-   delta < -1 may occur, so that zero lies between x and b = (1 + delta) x. Where it may not, half
-   of most forms falls away; the last section is of forms for small steps only. STILL is for rows
-   that are linear between kinks, where no step reaches one: delta does not matter then. */
+/* A row takes x, delta, its two parameters and, as a constant, the kind of its steps. CROSSING:
+   delta < -1 may occur, so that zero may lie between x and b = (1 + delta) x. Without it half of
+   most forms falls away, and the last section has forms for small steps only. STILL: the row is
+   linear between kinks and no step reaches one, so that delta does not matter. */
 #define ROW(name, first, second)                                                                  \
     INLINE Difference name(float x, float delta, float first, float second, int steps)
 
@@ -27,6 +27,15 @@ INLINE Span span_of(float x, float delta, int steps) {
     float c = 1 + at_most(stretch, ZERO);
     return (Span){z * c, z * (1 + at_least(stretch, ZERO)), z * magnitude(stretch), c,
                   magnitude(delta), 1 + delta, across, stretch > 0};
+}
+
+/* A quantity at x and at b, from what it is at near and at far. */
+typedef struct {
+    float x, b;
+} Ends;
+
+INLINE Ends ends_of(Span s, float near, float far) {
+    return (Ends){s.outward ? near : far, s.outward ? far : near};
 }
 
 /* --- piecewise linear ----------------------------------------------------------------------- */
@@ -184,10 +193,9 @@ INLINE Logistic logistic(float near, float gap, float size) {
 ROW(q_sigmoid, unused1, unused2) {
     Span s = span_of(x, delta, steps);
     Logistic l = logistic(s.near, s.gap, s.size);
-    float slope_near = l.e_near * l.sigma_near * l.sigma_near;
     float slope_far = l.e_far * l.sigma_far * l.sigma_far;
-    float at_b = s.outward ? slope_far : slope_near, at_x = s.outward ? slope_near : slope_far;
-    float slope_across = (at_x - s.q * at_b) * l.inverse;
+    Ends slope = ends_of(s, l.e_near * l.sigma_near * l.sigma_near, slope_far);
+    float slope_across = (slope.x - s.q * slope.b) * l.inverse;
     return (Difference){with_sign(s.across ? l.sum : l.rise, x),
                         s.across ? slope_across : slope_far - s.c * l.fall};
 }
@@ -206,10 +214,9 @@ ROW(q_softplus, beta, unused) {
     float relu = s.across ? (negative ? x * s.q : -x) * -l.inverse : at_least(x, ZERO);
 
     float below = l.e_far * l.sigma_far - s.c * l.rise;
-    float at_b = s.outward ? l.sigma_far : l.sigma_near, e_b = s.outward ? l.e_far : l.e_near;
-    float at_x = s.outward ? l.sigma_near : l.sigma_far, e_x = s.outward ? l.e_near : l.e_far;
-    float slope_across =
-        ((negative ? e_x * at_x : at_x) - s.q * (negative ? at_b : e_b * at_b)) * l.inverse;
+    Ends sigma = ends_of(s, l.sigma_near, l.sigma_far), e = ends_of(s, l.e_near, l.e_far);
+    float slope_across = ((negative ? e.x * sigma.x : sigma.x) -
+                          s.q * (negative ? sigma.b : e.b * sigma.b)) * l.inverse;
     return (Difference){relu - (growing ? -fall : fall),
                         s.across ? slope_across : negative ? below : 1 - below};
 }
@@ -228,9 +235,12 @@ INLINE float product_slope(Factor s, float near, float far, float c) {
     return at_far + c * s.change + near * (s.slope + c * s.slope_change);
 }
 
-/* g of y s(y) with s(y) + s(-y) = 1, from the factor at -near and -far; at_x and at_b are the
-   values of y s(y) and its derivative, over |delta|, for where zero lies between the points. */
-INLINE Difference gated(float x, Span s, Factor factor, Difference at_x, Difference at_b) {
+/* g of y s(y) with s(y) + s(-y) = 1, from the factor at -near and -far; and from s (gate) and s'
+   (bell) at both ends and 1 / |delta|, for where zero lies between the points. */
+INLINE Difference gated(float x, Span s, Factor factor, Ends gate, Ends bell, float inverse) {
+    float b = x * s.q;
+    Difference at_x = {x * gate.x * inverse, (gate.x + x * bell.x) * inverse};
+    Difference at_b = {b * gate.b * inverse, (gate.b + b * bell.b) * inverse};
     float below = product(factor, -magnitude(x), s.c);
     float below_slope = product_slope(factor, -s.near, -s.far, s.c);
     float value = x < 0 ? below : x + below, slope = x < 0 ? below_slope : 1 - below_slope;
@@ -240,23 +250,14 @@ INLINE Difference gated(float x, Span s, Factor factor, Difference at_x, Differe
 
 /* y sigma(v(y)) with v odd: v at near and its gap, v' at both and its change over |delta|. */
 INLINE Difference logistic_gate(float x, Span s, float v_near, float v_gap, float dv_near,
-                                       float dv_far, float dv_change) {
+                                float dv_far, float dv_change) {
     Logistic l = logistic(v_near, v_gap, s.size);
     float tail_near = l.e_near * l.sigma_near, tail_far = l.e_far * l.sigma_far;
     float bell_near = tail_near * l.sigma_near, bell_far = tail_far * l.sigma_far;
     Factor factor = {tail_far, dv_far * bell_far, -l.rise, dv_change * bell_far - dv_near * l.fall};
-
-    int negative = x < 0;
-    float b = x * s.q;
-    float x_gate = s.outward ? (negative ? tail_near : l.sigma_near)
-                             : (negative ? tail_far : l.sigma_far);
-    float b_gate = s.outward ? (negative ? l.sigma_far : tail_far)
-                             : (negative ? l.sigma_near : tail_near);
-    float x_bell = s.outward ? dv_near * bell_near : dv_far * bell_far;
-    float b_bell = s.outward ? dv_far * bell_far : dv_near * bell_near;
-    Difference at_x = {x * x_gate * l.inverse, (x_gate + x * x_bell) * l.inverse};
-    Difference at_b = {b * b_gate * l.inverse, (b_gate + b * b_bell) * l.inverse};
-    return gated(x, s, factor, at_x, at_b);
+    Ends tail = ends_of(s, tail_near, tail_far), sigma = ends_of(s, l.sigma_near, l.sigma_far);
+    Ends gate = {x < 0 ? tail.x : sigma.x, x < 0 ? sigma.b : tail.b};
+    return gated(x, s, factor, gate, ends_of(s, dv_near * bell_near, dv_far * bell_far), l.inverse);
 }
 
 ROW(q_silu, unused1, unused2) {
@@ -300,16 +301,9 @@ ROW(q_gelu, unused1, unused2) {
     float density_near = 0.398942280f * e_near, density_far = 0.398942280f * e_far;
     float tail_near = e_near * mills_near, tail_far = e_far * mills_far;
     Factor factor = {tail_far, density_far, -fall, step.expm1 * inverse * density_near};
-
-    int negative = x < 0;
-    float b = x * s.q;
-    float x_tail = s.outward ? tail_near : tail_far, b_tail = s.outward ? tail_far : tail_near;
-    float x_density = s.outward ? density_near : density_far;
-    float b_density = s.outward ? density_far : density_near;
-    float x_gate = negative ? x_tail : 1 - x_tail, b_gate = negative ? 1 - b_tail : b_tail;
-    Difference at_x = {x * x_gate * inverse, (x_gate + x * x_density) * inverse};
-    Difference at_b = {b * b_gate * inverse, (b_gate + b * b_density) * inverse};
-    return gated(x, s, factor, at_x, at_b);
+    Ends tail = ends_of(s, tail_near, tail_far);
+    Ends gate = {x < 0 ? tail.x : 1 - tail.x, x < 0 ? 1 - tail.b : tail.b};
+    return gated(x, s, factor, gate, ends_of(s, density_near, density_far), inverse);
 }
 
 ROW(q_mish, unused1, unused2) {
@@ -341,11 +335,9 @@ ROW(q_mish, unused1, unused2) {
                      4 * change * bend * inverse_near * inverse_far};
 
     float b = x * s.q, inverse = shared * below_near * below_far;
-    float x_gate = s.outward ? gate_near : gate_far, b_gate = s.outward ? gate_far : gate_near;
-    float x_slope = s.outward ? slope_near : slope_far;
-    float b_slope = s.outward ? slope_far : slope_near;
-    float value_across = (x * x_gate - b * b_gate) * inverse;
-    float slope_across = (x_gate + x * x_slope - s.q * (b_gate + b * b_slope)) * inverse;
+    Ends gate = ends_of(s, gate_near, gate_far), bell = ends_of(s, slope_near, slope_far);
+    float value_across = (x * gate.x - b * gate.b) * inverse;
+    float slope_across = (gate.x + x * bell.x - s.q * (gate.b + b * bell.b)) * inverse;
     float slope = product_slope(factor, with_sign(s.near, x), with_sign(s.far, x), s.c);
     return (Difference){s.across ? value_across : product(factor, x, s.c),
                         s.across ? slope_across : slope};

@@ -1,8 +1,9 @@
-"""The q-activation fused for CUDA: one kernel reads x, draws in registers, and writes."""
+"""The q-activation on CUDA: one Triton kernel reads x, draws δ in registers, and writes."""
 # mypy: disable-error-code="no-untyped-def, import-untyped, assignment, var-annotated"
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -83,8 +84,8 @@ def _box_muller(word):
 def _words_of_threads(call, seed):
     """The four words of four neighbouring calls in every thread, each [threads, 4].
 
-    Written out, because a tensor of all calls would be spread otherwise than the elements that a
-    vector load brings to a thread, and cross over through shared memory.
+    Written out, because Triton would distribute a tensor of all calls over the threads otherwise
+    than a vector load does the elements, and exchange them through shared memory.
     """
     a0, a1, a2, a3 = _philox(call, seed)
     b0, b1, b2, b3 = _philox(call + 1, seed)
@@ -114,23 +115,12 @@ def _result(x, grad, eps, lam, phi, DIFFERENCE, P0, P1, TINY, COMPUTE, BACKWARD)
 
 @triton.jit
 def _write_slots(
-    x_ptr,
-    grad_ptr,
-    result_ptr,
-    offset,
-    left,
-    eps,
-    lam,
-    phi,
-    NUM_SLOTS: tl.constexpr,
-    DIFFERENCE: tl.constexpr,
-    P0: tl.constexpr,
-    P1: tl.constexpr,
-    TINY: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    BACKWARD: tl.constexpr,
-):
-    """The results of a few neighbouring slots, whose loads are under way together."""
+    x_ptr, grad_ptr, result_ptr,
+    offset, left, eps, lam, phi, NUM_SLOTS: tl.constexpr,
+    DIFFERENCE: tl.constexpr, P0: tl.constexpr, P1: tl.constexpr,
+    TINY: tl.constexpr, COMPUTE: tl.constexpr, BACKWARD: tl.constexpr,
+):  # fmt: skip
+    """Writes the results of a few neighbouring slots, all of which are loaded first."""
     xs, grads = (), ()
     for slot in tl.static_range(NUM_SLOTS):
         at = offset + slot * _CALLS
@@ -146,21 +136,12 @@ def _write_slots(
 
 @triton.jit
 def _kernel_in_order(
-    x_ptr,
-    grad_ptr,
-    result_ptr,
-    seed_ptr,
-    lam_ptr,
-    phi_ptr,
+    x_ptr, grad_ptr, result_ptr, seed_ptr, lam_ptr, phi_ptr,
     num,
-    DIFFERENCE: tl.constexpr,
-    P0: tl.constexpr,
-    P1: tl.constexpr,
-    TINY: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    BACKWARD: tl.constexpr,
+    DIFFERENCE: tl.constexpr, P0: tl.constexpr, P1: tl.constexpr,
+    TINY: tl.constexpr, COMPUTE: tl.constexpr, BACKWARD: tl.constexpr,
     WHOLE: tl.constexpr,
-):
+):  # fmt: skip
     """A block of one group, whose elements are neighbours in memory, or two slots of it."""
     program, group = tl.program_id(0), tl.program_id(1)
     block = (program if WHOLE else program // 4).to(tl.int64)
@@ -194,30 +175,16 @@ def _kernel_in_order(
 
 @triton.jit
 def _kernel_out_of_order(
-    x_ptr,
-    grad_ptr,
-    result_ptr,
-    seed_ptr,
-    lam_ptr,
-    phi_ptr,
-    num,
-    groups,
-    inner,
-    height,
-    width,
-    DIFFERENCE: tl.constexpr,
-    P0: tl.constexpr,
-    P1: tl.constexpr,
-    TINY: tl.constexpr,
-    COMPUTE: tl.constexpr,
-    BACKWARD: tl.constexpr,
-    SIZE: tl.constexpr,
-    WIDE: tl.constexpr,
-):
+    x_ptr, grad_ptr, result_ptr, seed_ptr, lam_ptr, phi_ptr,
+    num, groups, inner, height, width,
+    DIFFERENCE: tl.constexpr, P0: tl.constexpr, P1: tl.constexpr,
+    TINY: tl.constexpr, COMPUTE: tl.constexpr, BACKWARD: tl.constexpr,
+    SIZE: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
     """Neighbours in memory, each with a Philox call of its own.
 
-    The memory is a batch of matrices of ``height`` rows and ``width`` columns, down which the
-    logical order goes.
+    The memory is a batch of matrices of ``height`` rows and ``width`` columns, and the logical
+    order runs down the columns.
     """
     position = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
     inside = position < num
@@ -239,21 +206,11 @@ def _kernel_out_of_order(
     tl.store(result_ptr + position, result.to(result_ptr.dtype.element_ty), inside)
 
 
-def forward(x: Tensor, *law: Any, out: Tensor | None = None) -> Tensor:
-    """As :func:`qneurons.kernels.plain.forward`."""
-    return _launch(None, x, *law, out=out)
-
-
-def backward(grad: Tensor, x: Tensor, *law: Any, out: Tensor | None = None) -> Tensor:
-    """As :func:`qneurons.kernels.plain.backward`."""
-    return _launch(grad, x, *law, out=out)
-
-
 def normals(seed: Tensor, num: int) -> Tensor:
     """The noise alone, as :func:`qneurons.noise.normals`."""
     x = torch.empty(seed.numel(), num, device=seed.device)
     lam, phi = torch.ones(seed.numel(), device=seed.device), torch.zeros(1, device=seed.device)
-    return _launch(None, x, seed.flatten(), lam, phi, max(num, 1), "q_delta", ())
+    return forward(x, seed.flatten(), lam, phi, max(num, 1), "q_delta", ())
 
 
 def supports(dtype: torch.dtype, name: str) -> bool:
@@ -261,7 +218,7 @@ def supports(dtype: torch.dtype, name: str) -> bool:
 
 
 def why_unavailable() -> str:
-    return "the kernels hold instructions of NVIDIA's" if torch.version.hip else ""
+    return "the kernels contain instructions that only NVIDIA has" if torch.version.hip else ""
 
 
 def details() -> str:
@@ -269,13 +226,13 @@ def details() -> str:
 
 
 def _difference(name: str, dtype: torch.dtype) -> Any:
-    """The device function of a row: a coarser one, if there is, where the result is rounded."""
+    """The device function of a row, or its coarser one for a result that is rounded to 16 bits."""
     coarse = getattr(cuda_forms, f"{name}_half", None)
     is_half = dtype in (torch.float16, torch.bfloat16)
     return coarse if is_half and coarse else getattr(cuda_forms, name)
 
 
-def _launch(
+def backward(
     grad: Tensor | None,
     x: Tensor,
     seed: Tensor,
@@ -287,6 +244,7 @@ def _launch(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
+    """As :func:`qneurons.kernels.plain.backward`."""
     result = torch.empty_like(x) if out is None else out
     if x.numel() == 0:
         return result
@@ -295,7 +253,7 @@ def _launch(
         if grad is not None:
             grad = grad.contiguous()
         dense = x.contiguous()
-        return result.copy_(_launch(grad, dense, seed, lam, phi, inner, name, parameters))
+        return result.copy_(backward(grad, dense, seed, lam, phi, inner, name, parameters))
     if grad is not None and grad.stride() != x.stride():
         grad = torch.empty_like(x).copy_(grad)
     height, width = matrices
@@ -330,10 +288,14 @@ def _launch(
     return result
 
 
-def _as_matrices(x: Tensor) -> tuple[int, int] | None:
-    """Height and width of the matrices whose columns are the logical order, in channels_last e.g.
+forward = partial(backward, None)
 
-    A contiguous tensor has matrices of height 1; None is for tensors that are no such batch.
+
+def _as_matrices(x: Tensor) -> tuple[int, int] | None:
+    """Height and width of the matrices down whose columns the logical order runs.
+
+    In channels_last they are pixels × channels. A contiguous tensor has matrices of height 1. None
+    means that the memory is no such batch.
     """
     if x.is_contiguous():
         return 1, 1
@@ -342,7 +304,7 @@ def _as_matrices(x: Tensor) -> tuple[int, int] | None:
     for size, stride in zip(x.shape, x.stride(), strict=True):
         if size == 1:
             continue
-        if strides and strides[-1] == stride * size:  # one dimension with the one before
+        if strides and strides[-1] == stride * size:  # continues the dimension before
             sizes[-1] *= size
             strides[-1] = stride
         else:

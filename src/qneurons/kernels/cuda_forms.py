@@ -1,13 +1,13 @@
-"""The non-cancelling forms of ``qneurons.differences`` as Triton device functions.
+"""The forms of ``qneurons.closed_forms``, which do not cancel, as Triton device functions.
 
 Each takes blocks of x and δ, both float32 or both float64, and the row's parameters, and returns
-(g, dg/dx): pure expressions, so that the compiler drops the one that is not used. Notation: q =
-1 + δ and b = qx. What makes them cheap:
+(g, dg/dx). They are pure expressions, so the compiler drops the result that is not used. Notation:
+q = 1 + δ and b = qx. What makes them cheap:
 
-* Exponentials have base 2, and one reciprocal serves an element.
+* Exponentials have base 2, and each element needs one reciprocal.
 * A quotient (q s(b) - s(x)) / δ is s(a) + w (s(b) - s(x)) / δ for the anchor a = b with w = 1 or
-  a = x with w = q. The anchor is the point farther from zero: its terms never exceed twice those
-  of the quotient where zero lies between x and b, and do not cancel elsewhere.
+  a = x with w = q. The anchor is the point farther from zero. Where zero lies between x and b its
+  terms are at most twice those of the quotient, and elsewhere they do not cancel.
 * That quotient is the slope of g for s = f', and for f(y) = y s(y) it is g / x.
 """
 # mypy: disable-error-code="no-untyped-def, import-untyped"
@@ -51,7 +51,7 @@ def _reciprocal(x):
 
 @triton.jit
 def _within_a_turn(x):
-    """x less a multiple of 2π, for the instructions are good from -π to π only."""
+    """x less a multiple of 2π: the instructions are accurate from -π to π only."""
     turns = (x * _TURN + 12582912.0) - 12582912.0  # 1.5 · 2^23 rounds to an integer
     return tl.fma(turns, -0.0019353071795864769, tl.fma(turns, -6.28125, x))
 
@@ -74,7 +74,7 @@ def _cos(x):
 
 @triton.jit
 def _copysign(magnitude, sign):
-    """The magnitude, which is not negative, with another sign."""
+    """The magnitude, which must not be negative, with the sign of ``sign``."""
     if magnitude.dtype == tl.float32 and _ON_DEVICE:
         return tl.inline_asm_elementwise(
             "copysign.f32 $0, $2, $1;",
@@ -114,14 +114,14 @@ def _exp2_change(u, v, gap, coarse: tl.constexpr = False, unit: tl.constexpr = 1
 @triton.jit
 def _part(x, delta):
     """The change of max(x, 0) from x to b, exactly 0 where both are negative."""
-    # Not max(b, 0) - max(x, 0), which cancels, nor h - the rest of h, which is not 0 once the
-    # compiler fuses the product h = xδ into the subtraction. And -1.0 * y is free, while -y is not.
+    # max(b, 0) - max(x, 0) would cancel, and h less its part below zero would not be 0 once the
+    # compiler fuses the product h = xδ into the subtraction. -1.0 * y is free, while -y is not.
     return tl.maximum(tl.fma(x, delta, tl.minimum(x, 0.0)), -1.0 * tl.maximum(x, 0.0), _NAN)
 
 
 @triton.jit
 def _weight(q):
-    """w: whether b is the anchor is asked alike."""
+    """w: 1 where b is the anchor, else q."""
     return tl.where(tl.abs(q) > 1, 1.0, q)
 
 
@@ -138,7 +138,7 @@ def _gated(x, delta, factor, factor_slope, rise, slope_rise):
 
 @triton.jit
 def q_delta(x, delta, p0: tl.constexpr, p1: tl.constexpr):
-    """No row, but δ itself, for tests of the noise."""
+    """δ itself instead of a row, for tests of the noise."""
     return delta, delta
 
 
@@ -171,7 +171,7 @@ def _clamp_change(x, delta, low: tl.constexpr, high: tl.constexpr):
     clamped = tl.minimum(tl.maximum(x, bottom, _NAN), top, _NAN)
     change = tl.fma(x, delta, x - clamped)
     change = tl.minimum(tl.maximum(change, low - clamped, _NAN), high - clamped, _NAN)
-    # Of b it is asked through h and the distance to the kink: b itself may round onto the kink.
+    # For b, compare h with the distance to the kink: b itself may round onto the kink.
     h = x * delta
     return change, (x >= low) & (x < high), (h >= low - x) & (h < high - x)
 
@@ -196,7 +196,7 @@ def q_hardswish(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     inverse = _reciprocal(delta)
     b_is_far, w = tl.abs(q) > 1, _weight(q)
     change, x_inside, b_inside = _clamp_change(x, delta, -3.0, 3.0)
-    # Not a multiple of 1/6 plus 1/2, which once fused is not 0 at -3.
+    # x / 6 + 1/2 would not be 0 at -3 once fused.
     factor = tl.minimum(tl.maximum(tl.where(b_is_far, b, x) + 3, 0.0), 6.0)
     value = (x * (1 / 6)) * (factor + w * (change * inverse))
 
@@ -232,7 +232,7 @@ def q_elu(x, delta, alpha: tl.constexpr, p1: tl.constexpr):
 
 @triton.jit
 def q_elu_half(x, delta, alpha: tl.constexpr, p1: tl.constexpr):
-    """Right to 5e-5, for a result that is rounded to 16 bits."""
+    """Accurate to 5e-5, for a result that is rounded to 16 bits."""
     return _elu(x, delta, alpha, True)
 
 
@@ -253,9 +253,9 @@ def q_celu(x, delta, alpha: tl.constexpr, p1: tl.constexpr):
 
 @triton.jit
 def _logistic(u, v, gap, delta, unit: tl.constexpr = 1.0):
-    """σ at x and at b, where exp(-y) is 2^u and 2^v: gap = (b - x) / unit; both are below 2^115.
+    """σ from x to b, where exp(-y) is 2^u and 2^v, both below 2^115, and gap = (b - x) / unit.
 
-    Returns its rise over δ, exp(-a), σ(a), and the rise of σ' as a multiple of that of σ.
+    Returns the rise of σ over δ, exp(-a), σ(a), and the rise of σ' as a multiple of that of σ.
     """
     at_b, at_x, fall = _exp2_change(v, u, gap, unit=unit)
     below = 1 + at_x
@@ -268,7 +268,7 @@ def _logistic(u, v, gap, delta, unit: tl.constexpr = 1.0):
 
 @triton.jit
 def _logistic_below(u, v, h, delta):
-    """The same of σ(-y), precise where y < 0, with exp(y) = 2^u and 2^v."""
+    """The same for σ(-y), accurate where y < 0, with exp(y) = 2^u and 2^v."""
     largest: tl.constexpr = 55.0 if u.dtype == tl.float32 else 200.0
     return _logistic(tl.minimum(u, largest, _NAN), tl.minimum(v, largest), -1.0 * h, delta)
 

@@ -1,35 +1,35 @@
-"""The q-activation drawn from seeds as raw ops, which compile, vmap and fake tensors know.
+"""The q-activation drawn from seeds as raw ops, which torch.compile, vmap and fake tensors know.
 
-``qneurons::sample`` and ``qneurons::sample_backward`` are pure functions of their arguments. They
-have no gradient of their own: :mod:`qneurons.kernels.autograd` gives them one.
-``qneurons::draw_seed`` is one kernel, where Inductor takes two for ``randint``.
+``qneurons::sample`` and ``qneurons::sample_backward`` are pure functions of their arguments. Their
+gradients are in :mod:`qneurons.kernels.autograd`. ``qneurons::draw_seed`` is one kernel, where
+Inductor needs two for ``randint``.
 """
 
-import functools
 import math
 from typing import Any
 
 import torch
-from torch import _C, Tensor
-from torch.compiler import is_compiling
+from torch import Tensor
 
-from qneurons import kernels, noise
+from qneurons import noise
+from qneurons.kernels import dispatch
+from qneurons.torch_internals import is_plain_memory, is_unobserved
 
 _LAW = "Tensor seed, Tensor lam, Tensor phi, SymInt inner, str name, float[] parameters"
 
 
 def _sample(x: Tensor, *law: Any) -> Tensor:
-    return kernels.find(kernels.device_type(x), x.dtype, law[4]).forward(x, *law)
+    return dispatch.find(dispatch.device_type(x), x.dtype, law[4]).forward(x, *law)
 
 
 def _sample_backward(grad: Tensor, x: Tensor, *law: Any) -> Tensor:
-    return kernels.find(kernels.device_type(x), x.dtype, law[4]).backward(grad, x, *law)
+    return dispatch.find(dispatch.device_type(x), x.dtype, law[4]).backward(grad, x, *law)
 
 
 def _batched(num_tensors: int, op: Any) -> Any:
     """The vmap rule of an op whose first ``num_tensors`` arguments have the shape of x.
 
-    Every sample brings its groups: a batch is a draw of more groups.
+    Every sample has its own groups, so a batch is one draw of more groups.
     """
 
     def rule(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Tensor, int]:
@@ -53,8 +53,8 @@ def _batched(num_tensors: int, op: Any) -> Any:
 
 torch.library.define(
     "qneurons::draw_seed",
-    "(SymInt num, *, Device device) -> Tensor",  # as checkpoint looks for the device
-    # Else two draws of one graph would be taken for the same.
+    "(SymInt num, *, Device device) -> Tensor",  # checkpoint looks for this argument
+    # Else two draws in one graph would be merged.
     tags=(torch.Tag.pt2_compliant_tag, torch.Tag.nondeterministic_seeded),
 )
 torch.library.define(
@@ -79,7 +79,7 @@ torch.library.register_vmap("qneurons::sample", _batched(1, _sample_op))
 torch.library.register_vmap("qneurons::sample_backward", _batched(2, _sample_backward_op))
 
 
-# Written out to the kernel, without *law: a small tensor pays more for Python than for the kernel.
+# Arguments are written out: for a small tensor, *law would take longer than the kernel.
 
 
 def sample(
@@ -91,9 +91,9 @@ def sample(
     name: str,
     parameters: list[float],
 ) -> Tensor:
-    if not _is_eager(x, seed, lam, phi):
+    if not is_unobserved(x, seed, lam, phi):
         return _sample_op(x, seed, lam, phi, inner, name, parameters)
-    backend = kernels.find(kernels.device_type(x), x.dtype, name)
+    backend = dispatch.find(dispatch.device_type(x), x.dtype, name)
     return backend.forward(x, seed, lam, phi, inner, name, parameters)
 
 
@@ -107,38 +107,7 @@ def sample_backward(
     name: str,
     parameters: list[float],
 ) -> Tensor:
-    if not (_is_eager(x, seed, lam, phi) and _is_ordinary(grad)):
+    if not (is_unobserved(x, seed, lam, phi) and is_plain_memory(grad)):
         return _sample_backward_op(grad, x, seed, lam, phi, inner, name, parameters)
-    backend = kernels.find(kernels.device_type(x), x.dtype, name)
+    backend = dispatch.find(dispatch.device_type(x), x.dtype, name)
     return backend.backward(grad, x, seed, lam, phi, inner, name, parameters)
-
-
-def _is_eager(x: Tensor, seed: Tensor, lam: Tensor, phi: Tensor) -> bool:
-    """Whether nobody looks on: then the dispatcher, 5 us of Python, can be left out."""
-    return (
-        not is_compiling()
-        and type(seed) is type(lam) is type(phi) is Tensor
-        and _is_ordinary(x)
-        and not _C._are_functorch_transforms_active()
-        and not _C._len_torch_dispatch_stack()
-        and _C._get_tracing_state() is None
-    )
-
-
-def _is_ordinary(tensor: Tensor) -> bool:
-    """Whether a kernel may read its memory: not wrapped, lazily negated or zero, nor a subclass."""
-    if type(tensor) is not Tensor:
-        return False
-    keys = _C._dispatch_keys(tensor).raw_repr()
-    return keys in _cpu_keys or keys in _ordinary_keys(tensor.device.type)
-
-
-@functools.cache
-def _ordinary_keys(device_type: str) -> set[int]:
-    ordinary = torch.empty(0, device=device_type)
-    with torch.inference_mode():
-        inference = torch.empty(0, device=device_type)
-    return {_C._dispatch_keys(tensor).raw_repr() for tensor in (ordinary, inference)}
-
-
-_cpu_keys = _ordinary_keys("cpu")

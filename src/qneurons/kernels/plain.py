@@ -1,6 +1,7 @@
 """The q-activation drawn from seeds in plain torch: what every kernel computes, step by step."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,28 +11,8 @@ from qneurons.noise import seeded_delta
 from qneurons.precision import compute_dtype
 
 
-def forward(
-    x: Tensor,
-    seed: Tensor,
-    lam: Tensor,
-    phi: Tensor,
-    inner: int,
-    name: str,
-    parameters: Sequence[float],
-    *,
-    out: Tensor | None = None,
-) -> Tensor:
-    """g(x, δ), with δ of the seeds as in :func:`qneurons.noise.seeded_delta`.
-
-    It is written to ``out``, where given, which has the shape, dtype and strides of x.
-    """
-    wide, delta = _widened(x, seed, lam, phi, inner)
-    value, _ = getattr(closed_forms, name)(wide, delta, False, *parameters)
-    return (torch.empty_like(x) if out is None else out).copy_(value)
-
-
 def backward(
-    grad: Tensor,
+    grad: Tensor | None,
     x: Tensor,
     seed: Tensor,
     lam: Tensor,
@@ -42,17 +23,22 @@ def backward(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """The gradient with respect to x, from that with respect to g: grad · dg/dx."""
-    wide, delta = _widened(x, seed, lam, phi, inner)
-    _, slope = getattr(closed_forms, name)(wide, delta, True, *parameters)
-    return (torch.empty_like(x) if out is None else out).copy_(grad * slope)
+    """The gradient with respect to x, grad · dg/dx; without ``grad``, g(x, δ) itself.
 
-
-def _widened(
-    x: Tensor, seed: Tensor, lam: Tensor, phi: Tensor, inner: int
-) -> tuple[Tensor, Tensor]:
+    Args:
+        seed: one for each group of elements, as ``lam``; see :func:`qneurons.noise.seeded_delta`.
+        inner: how many neighbours belong to one group.
+        name: the row's closed form in :mod:`qneurons.closed_forms`, which takes ``parameters``.
+        out: where to write the result, of the shape, dtype and strides of x.
+    """
     dtype = compute_dtype(x)
-    return x.to(dtype), seeded_delta(x.shape, seed, lam, phi, inner, dtype=dtype)
+    delta = seeded_delta(x.shape, seed, lam, phi, inner, dtype=dtype)
+    value, slope = getattr(closed_forms, name)(x.to(dtype), delta, grad is not None, *parameters)
+    result = value if grad is None else grad * slope
+    return (torch.empty_like(x) if out is None else out).copy_(result)
+
+
+forward = partial(backward, None)
 
 
 def supports(dtype: torch.dtype, name: str) -> bool:

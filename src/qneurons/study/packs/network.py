@@ -12,7 +12,7 @@ from torch import Tensor
 
 from qneurons.activations import resolve
 from qneurons.functional import sample
-from qneurons.kernels import kernel_name
+from qneurons.kernels import kernel_row
 from qneurons.study import networks as n
 from qneurons.study.networks import KERNEL
 from qneurons.study.packs.layers import absorb, connect, convolve, normalise, pool
@@ -130,7 +130,7 @@ class PackedNetwork:
             # Without noise the draw is the limit, in one kernel.
             is_limit = segment.kind == "limit" or mode == "limit"
             lam, phi = (self.zero, self.zero[:1]) if is_limit else (self.lam, self.phi)
-            if kernel_name(row):
+            if kernel_row(row)[0]:
                 return Draw(row, seed[runs], lam[runs], phi)
             group = (-1,) + (1,) * (x.dim() - 1)
             lam, seeds = lam[runs].view(group), seed[runs].view(group)

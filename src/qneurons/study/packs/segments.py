@@ -11,7 +11,6 @@ from torch import Tensor
 
 from qneurons import kernels
 from qneurons.activations import Activation, resolve
-from qneurons.kernels.autograd import row_of
 from qneurons.study.runs import Run, parse_setting
 
 
@@ -79,7 +78,7 @@ class Draw:
         backend.backward(grad, x, *law, out=out)
 
     def _law(self, x: Tensor) -> tuple[ModuleType, tuple[Any, ...]]:
-        name, parameters = row_of(self.activation)
+        name, parameters = kernels.kernel_row(self.activation)
         backend = kernels.find(x.device.type, x.dtype, name)
         return backend, (self.seed, self.lam, self.phi, x[0].numel(), name, parameters)
 

@@ -1,0 +1,82 @@
+"""Which backend serves a device, and the name under which backends know a row.
+
+A backend is a module with ``forward``, ``backward`` and ``supports``. The backend of a device also
+has ``why_unavailable`` and ``details``. ``plain`` serves whatever no other backend does, and every
+other backend is tested against it.
+"""
+
+import functools
+import importlib
+from types import ModuleType
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from qneurons import closed_forms
+from qneurons.activations import Activation
+from qneurons.kernels import plain
+from qneurons.torch_internals import constant_for_dynamo
+
+
+class Backend(NamedTuple):
+    title: str  # as users read it
+    module: str  # imported when first needed
+
+
+BACKENDS = {  # by device type
+    "cuda": Backend("Triton", "qneurons.kernels.cuda"),
+    "cpu": Backend("C", "qneurons.kernels.cpu"),
+}
+
+
+def kernel_row(activation: Activation) -> tuple[str, list[float]]:
+    """The name of a row's closed form, by which backends know it, and the row's parameters.
+
+    The name is empty for a row without a closed form, which no backend knows.
+    """
+    name = getattr(activation.difference, "__name__", "")
+    is_known = getattr(closed_forms, name, None) is activation.difference
+    return name if is_known else "", list(activation.parameters.values())
+
+
+def device_type(x: Tensor) -> str:
+    """As ``x.device.type``, which takes half a microsecond."""
+    return "cpu" if x.is_cpu else x.device.type
+
+
+@functools.cache
+def find(device_type: str, dtype: torch.dtype, name: str) -> ModuleType:
+    """The backend that serves a row on a device."""
+    backend = load(device_type)
+    return backend if isinstance(backend, ModuleType) and backend.supports(dtype, name) else plain
+
+
+@constant_for_dynamo
+def is_fused(device_type: str, dtype: torch.dtype, name: str) -> bool:
+    """True if a backend other than plain torch serves a row on a device."""
+    return find(device_type, dtype, name) is not plain
+
+
+def status() -> list[tuple[str, str, str]]:
+    """Each device type with the name of its backend, and details or why it has none."""
+    rows = []
+    for device_type, (title, _) in BACKENDS.items():
+        backend = load(device_type)
+        if isinstance(backend, ModuleType):
+            rows.append((device_type, title, backend.details()))
+        else:
+            rows.append((device_type, "plain PyTorch", backend))
+    return rows
+
+
+@functools.cache
+def load(device_type: str) -> ModuleType | str:
+    """The backend of a device type, or why there is none."""
+    if device_type not in BACKENDS:
+        return f"there is no kernel for {device_type}"
+    try:
+        backend = importlib.import_module(BACKENDS[device_type].module)
+    except ImportError as error:
+        return str(error)
+    return backend.why_unavailable() or backend

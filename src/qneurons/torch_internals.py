@@ -1,0 +1,99 @@
+"""Every private name of torch that the package uses, behind a name that says what it answers."""
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import _C, Tensor
+from torch.autograd import forward_ad
+from torch.compiler import is_compiling
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# True inside vmap, grad, jvp and the other transforms of torch.func. Torch has no public question.
+in_func_transform = _C._are_functorch_transforms_active
+
+# The file whose dependencies include the OpenMP library that torch runs on.
+EXTENSION_FILE: str = _C.__file__
+
+
+def is_func_tensor(tensor: Tensor) -> bool:
+    """True for a tensor inside a transform of torch.func, whose values cannot be read."""
+    return _C._functorch.is_functorch_wrapped_tensor(tensor)
+
+
+def is_transformed() -> bool:
+    """True if a transform of torch.func or a level of forward mode is active."""
+    return in_func_transform() or forward_ad._current_level >= 0
+
+
+# --- the short way past the dispatcher ------------------------------------------------------------
+
+
+def is_unobserved(x: Tensor, seed: Tensor, lam: Tensor, phi: Tensor) -> bool:
+    """True if no tracer, transform or dispatch mode is active and x is plain memory.
+
+    Then a kernel may be called without the dispatcher, which takes 5 µs of Python.
+    """
+    return (
+        not is_compiling()
+        and type(seed) is type(lam) is type(phi) is Tensor
+        and is_plain_memory(x)
+        and not in_func_transform()
+        and not _C._len_torch_dispatch_stack()
+        and _C._get_tracing_state() is None  # torch.jit.is_tracing takes three times as long
+    )
+
+
+def is_plain_memory(tensor: Tensor) -> bool:
+    """True if a kernel may read its memory: no subclass, wrapper, lazy negative or lazy zero."""
+    if type(tensor) is not Tensor:
+        return False
+    keys = _C._dispatch_keys(tensor).raw_repr()
+    return keys in _cpu_keys or keys in _plain_keys(tensor.device.type)
+
+
+@functools.cache
+def _plain_keys(device_type: str) -> set[int]:
+    ordinary = torch.empty(0, device=device_type)
+    with torch.inference_mode():
+        inference = torch.empty(0, device=device_type)
+    return {_C._dispatch_keys(tensor).raw_repr() for tensor in (ordinary, inference)}
+
+
+_cpu_keys = _plain_keys("cpu")
+
+
+def eager_apply(function: type[torch.autograd.Function]) -> Any:
+    """``function.apply`` without support of torch.func, which takes as long as a small kernel."""
+    return super(torch.autograd.Function, function).apply  # type: ignore[misc]
+
+
+def constant_for_dynamo(function: F) -> F:
+    """As ``torch.compiler.assume_constant_result``, which would import Dynamo."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+# --- forward mode ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def outer_forward_mode(*duals: Tensor | None) -> Iterator[list[Any]]:
+    """Yields the tensors of a jvp without their tangents, so that an outer jvp sees the inner.
+
+    torch runs a jvp with forward mode off: ``jacfwd(jacfwd(f))`` would be zero.
+    """
+    with forward_ad._set_fwd_grad_enabled(True):
+        yield [dual if dual is None else _primal(dual) for dual in duals]
+
+
+def _primal(x: Tensor) -> Tensor:
+    functorch = _C._functorch
+    if not functorch.is_batchedtensor(x):
+        return forward_ad.unpack_dual(x).primal
+    # vmap has no rule for unpack_dual, so the tensor inside is unpacked.
+    inside, level = _primal(functorch.get_unwrapped(x)), functorch.maybe_get_level(x)
+    return functorch._add_batch_dim(inside, functorch.maybe_get_bdim(x), level)
