@@ -23,9 +23,9 @@ from pages import write_between
 from qneurons import bench
 from qneurons.activations import resolve
 from qneurons.provenance import ORIGIN, provenance
-from qneurons.study.data.datasets import DATASETS, Dataset
+from qneurons.study.data import DATASETS, Dataset
 from qneurons.study.networks import NETWORKS, build
-from qneurons.study.packs.pack import Pack, computing
+from qneurons.study.packs import Pack, computing
 from qneurons.study.spec import load_study
 
 RESULTS = Path(__file__).parent / "results"

@@ -19,7 +19,7 @@ import torch
 import torch._dynamo
 
 import qneurons.cli
-from qneurons.study.execution import session, work
+from qneurons.study.execution import session, worker
 from qneurons.study.store.store import Store
 
 PHASES = STARTING, TRAINING, SAVING = "starting", "training", "saving"
@@ -201,7 +201,7 @@ def _become(arguments: list[str], output: int, pipe: int, first: Callable[[], ob
 def _save_often_and_tell(pipe: int) -> None:
     """Saves every epoch, which else is done twice a minute, and tells it when that has returned."""
     torch.set_num_threads(1)
-    work.SAVING_SHARE = math.inf
+    worker.SAVING_SHARE = math.inf
     defaults = session.run_study.__kwdefaults__
     assert "checkpoint_s" in defaults
     defaults["checkpoint_s"] = 0.0

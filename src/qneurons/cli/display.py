@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from qneurons.study.execution.progress import Event, Notice, Progress
+from qneurons.study.execution import Event, Notice, Progress
 from qneurons.study.runs import Run
 
 LINE_S = 5.0  # at least, between two lines

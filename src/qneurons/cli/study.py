@@ -12,10 +12,10 @@ import typer
 from rich.table import Table
 
 from qneurons.cli.terminal import Debug, console, one_line_errors
-from qneurons.cli.training import Place, train_here
+from qneurons.cli.training import ExecutorOptions, train_here
 from qneurons.study.errors import StudyError, unknown
 from qneurons.study.files import explained, replace
-from qneurons.study.packs.pack import PRECISIONS
+from qneurons.study.packs import PRECISIONS
 from qneurons.study.runs import Run
 from qneurons.study.spec import load_study, select, study_names
 from qneurons.study.store.merging import merge
@@ -143,7 +143,7 @@ def run(
             pack=pack,
             time_limit=time_limit,
             keep_state=study.epochs < whole.epochs,  # the rest of the epochs may follow
-            place=Place(executor, address, cpus_per_pack, gpus_per_pack),
+            executor_options=ExecutorOptions(executor, address, cpus_per_pack, gpus_per_pack),
         )
         screen = console()
         lost = len(Store.open(folder, readonly=True).diverged() & {run.id for run in study.runs})

@@ -15,7 +15,7 @@ from qneurons.study.spec import load_study, select
 from qneurons.study.store.store import Store
 from tests.study.execution.test_killed import results
 
-PAGE = Path(__file__).parents[2] / "docs" / "large-studies.md"
+PAGE = Path(__file__).parents[3] / "docs" / "large-studies.md"
 EPOCHS = 8
 SPEC = f"""
 title = "For an array job"
