@@ -37,7 +37,7 @@ def test_every_run_has_a_matrix_of_its_own_which_backward_changes(dtype):
     grads = torch.autograd.grad(expected, (x, weight, bias), grad.double())
     after = weight.detach() + grads[1]
     with torch.autocast("cpu", dtype, enabled=dtype != torch.float64):
-        out = layers.dense_with_update(x, weight, bias)
+        out = layers.updating_dense(x, weight, bias)
     found = torch.autograd.grad(out, (x, weight, bias), grad, allow_unused=True)
     assert out.dtype == dtype
     assert found[1] is None

@@ -175,33 +175,24 @@ def _next_message(stream: Any) -> Message:
 
 
 class _PoolOnHead:
-    """A pool in an actor on the head node, because tasks cannot stream to Ray's client."""
+    """Forwards calls to a pool on the head node, because tasks cannot stream to Ray's client."""
 
     def __init__(self, needs: dict[str, float]) -> None:
         head = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         actor = ray.remote(_Pool).options(num_cpus=0, scheduling_strategy=head)
         self._actor = actor.remote(needs)
 
-    def share(self, name: str, arrays: dict[str, Any]) -> None:
-        self._call("share", name, arrays)
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            try:
+                return ray.get(getattr(self._actor, name).remote(*arguments))
+            except (ray.exceptions.RayError, ConnectionError) as error:
+                raise StudyError(
+                    f"the connection to the cluster was lost ({type(error).__name__}); everything "
+                    "saved is kept, and the same command continues"
+                ) from error
 
-    def submit(self, number: int, name: str, *work: Any) -> None:
-        self._call("submit", number, name, *work)
-
-    def listen(self, timeout_s: float) -> list[tuple[int, Message]]:
-        return self._call("listen", timeout_s)
-
-    def cancel(self, numbers: Iterable[int]) -> None:
-        self._call("cancel", list(numbers))
-
-    def _call(self, name: str, *arguments: Any) -> Any:
-        try:
-            return ray.get(getattr(self._actor, name).remote(*arguments))
-        except (ray.exceptions.RayError, ConnectionError) as error:
-            raise StudyError(
-                f"the connection to the cluster was lost ({type(error).__name__}); everything "
-                "saved is kept, and the same command continues"
-            ) from error
+        return call
 
 
 # --- in a worker ----------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor, *, padding: int) -> Tensor
     return torch.stack([F.conv2d(*of_run, padding=padding).transpose(0, 1) for of_run in of_runs])
 
 
-def dense_with_update(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def updating_dense(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """A dense layer for every run, of run × feature × input, whose backward updates the weights.
 
     Backward adds the gradient to the weights in place, if they require one, and returns None for

@@ -16,22 +16,9 @@ from qneurons.functional import sample
 from qneurons.kernels import kernel_name
 from qneurons.study import networks as n
 from qneurons.study.networks import KERNEL
-from qneurons.study.packs.layers import (
-    convolve,
-    dense_with_update,
-    fold_batch_norm,
-    normalise,
-    pool,
-)
+from qneurons.study.packs.layers import convolve, fold_batch_norm, normalise, pool, updating_dense
 from qneurons.study.packs.means import Means, MeanTable, look_up
-from qneurons.study.packs.segments import (
-    ByAutograd,
-    ByKernel,
-    Elementwise,
-    Segment,
-    activate,
-    segments,
-)
+from qneurons.study.packs.segments import ByAutograd, ByKernel, Segment, activate, segments
 from qneurons.study.runs import Run
 
 MODES = ("sample", "limit", "mean")
@@ -74,8 +61,7 @@ class PackedNetwork:
     def __call__(self, x: Tensor, seeds: Tensor, *, training: bool, mode: str = "sample") -> Tensor:
         """The logits, run × class × batch, of images of run × channels × batch × height × width.
 
-        In training, backward updates the weights of dense layers
-        (:func:`.layers.dense_with_update`).
+        In training, backward updates the weights of dense layers (:func:`.updating_dense`).
 
         Args:
             x: the images.
@@ -92,7 +78,7 @@ class PackedNetwork:
                     weight, bias = self._of(index, "weight", "bias")
                     x = convolve(x, weight, bias, padding=KERNEL // 2 if layer.same else 0)
                 case n.Dense():
-                    x = dense_with_update(x, *self._of(index, "weight", "bias"))
+                    x = updating_dense(x, *self._of(index, "weight", "bias"))
                 case n.Activation():
                     x = self._activate(x, next(draws), mode)
                 case n.BatchNorm() if training:
@@ -131,7 +117,7 @@ class PackedNetwork:
         return [self.tensors[f"{index}.{name}"] for name in names]
 
     def _activate(self, x: Tensor, seed: Tensor, mode: str) -> Tensor:
-        def function(segment: Segment, means: Means | None) -> Elementwise:
+        def function(segment: Segment, means: Means | None) -> ByAutograd | ByKernel:
             runs, row = segment.runs, segment.activation
             if segment.kind == "base":
                 return ByAutograd(row)

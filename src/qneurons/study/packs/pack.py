@@ -100,7 +100,8 @@ class Pack:
             for step in range(self.num_steps):
                 if stop():
                     return None
-                self._train(self._batch_size(step))
+                left = self.order.shape[1] - step * self.batch_size
+                self._train(min(self.batch_size, left))
                 if self.device.type == "cuda" and step % _STEPS_AHEAD == 0:
                     torch.cuda.synchronize(self.device)
             self.epoch += 1
@@ -126,14 +127,9 @@ class Pack:
 
     def _seeds(self, use: str, epoch: int, num_steps: int, num_draws: int) -> Tensor:
         """Seeds of step × draw × run."""
-        streams = [stream(run.seed, use, epoch) for run in self.runs]
+        streams = torch.tensor([stream(r.seed, use, epoch) for r in self.runs], device=self.device)
         steps, draws = (torch.arange(num, device=self.device) for num in (num_steps, num_draws))
-        return words(
-            torch.tensor(streams, device=self.device), steps[:, None, None], draws[:, None]
-        )
-
-    def _batch_size(self, step: int) -> int:
-        return min(self.batch_size, self.order.shape[1] - step * self.batch_size)
+        return words(streams, steps[:, None, None], draws[:, None])
 
     def _train(self, batch_size: int) -> None:
         if self.device.type != "cuda":
