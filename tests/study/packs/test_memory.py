@@ -29,6 +29,13 @@ def test_a_pack_is_as_large_as_fits(make_study):
         assert fitting_pack(run, SHAPES["mnist-mlp"], CUDA, free) == cuda
 
 
+def test_a_pack_needs_less_than_what_is_free(make_study):
+    (run,) = make_study(num_seeds=1, network="cifar-cnn").runs
+    need = bytes_per_run(run, SHAPES["cifar-cnn"])
+    for free in (2 * need, 5 * need, 300 * need):
+        assert 0.5 * free <= fitting_pack(run, SHAPES["cifar-cnn"], CUDA, free) * need < free
+
+
 def counted(network):
     """Weights of the ordinary module (biases are too few to matter), and each layer's input."""
     module, inputs = build(network, SHAPES[network], resolve("elu")).eval(), []
@@ -80,6 +87,11 @@ def test_free_memory_is_read_or_unknown(monkeypatch, tmp_path, content, free):
 def test_free_memory_of_this_machine():
     free = free_bytes(CPU)
     assert free is None or 2**20 < free < 2**50
+
+
+def test_free_memory_of_a_gpu_is_not_all_that_it_has(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: {CUDA: (3, 9)}[device])
+    assert free_bytes(CUDA) == 3
 
 
 @pytest.mark.gpu
