@@ -3,6 +3,8 @@
 import dataclasses
 import re
 import types
+import typing
+from collections import deque
 from functools import partial
 
 import pytest
@@ -35,6 +37,15 @@ def test_what_is_there_is_not_done_again(bench, make_study, fake_pack):
     assert bench.run(study, again, device="cuda") is Outcome.FINISHED
     assert again.built == []
     assert journal.read_bytes() == before
+    assert bench.events[-1] == Progress(2, 2, 8, 8)
+
+
+def test_epochs_are_counted_before_they_are_saved(bench, make_study, fake_pack):
+    bench.run(make_study(num_seeds=6, epochs=2), fake_pack(), checkpoint_s=1e9)
+    seen = [(e.pack_epoch, len(e.pack), e.epochs_done) for e in bench.events if e.pack]
+    first, second = [(0, 4, 0), (1, 4, 4), (2, 4, 8)], [(0, 2, 8), (1, 2, 10), (2, 2, 12)]
+    assert seen == first + second
+    assert bench.events[-1].rate > 0
 
 
 def test_what_a_killed_process_left_of_a_finished_study_is_deleted(bench, make_study, fake_pack):
@@ -103,6 +114,36 @@ def test_out_of_memory_halves_the_packs_of_that_kind(bench, make_study, fake_pac
     assert set(Store.open(bench.folder).progress().values()) == {2}
 
 
+class Recording(LocalExecutor):
+    """Keeps the tasks that were submitted."""
+
+    tasks: typing.ClassVar = []
+
+    def __init__(self, device, halt):
+        super().__init__(device, halt)
+        self.tasks.clear()
+
+    def submit(self, task):
+        self.tasks.append(task)
+        super().submit(task)
+
+
+def test_packs_that_wait_are_halved_too(bench, make_study, fake_pack):
+    study = make_study(num_seeds=8, epochs=1)
+    assert bench.run(study, fake_pack(fits=2), executor=Recording) is Outcome.FINISHED
+    assert [len(task.job.runs) for task in Recording.tasks] == [4, 2, 2, 2, 2]
+    assert len(bench.notices) == 1
+
+
+def test_a_task_knows_how_long_an_epoch_takes_once_one_like_it_was_trained(
+    bench, make_study, fake_pack
+):
+    bench.run(make_study(num_seeds=6, epochs=1), fake_pack(), executor=Recording)
+    first, second = Recording.tasks
+    assert first.expected_s is None
+    assert second.expected_s > 0
+
+
 def test_out_of_memory_in_the_middle_of_training_too(bench, make_study, fake_pack):
     def on_step(pack):
         if pack.epoch == 2 and len(pack.runs) > 2:
@@ -168,11 +209,51 @@ def test_a_pack_that_is_lost_again_and_again_is_an_error(bench, make_study, fake
     assert list((bench.folder / "claims").iterdir()) == []
 
 
+def test_losses_are_counted_from_what_was_saved_last(bench, make_study, fake_pack):
+    careless = partial(Careless, losses=4, after=2)  # the first epoch is saved
+    assert bench.run(make_study(num_seeds=2), fake_pack(), executor=careless) is Outcome.FINISHED
+
+
 def test_a_pack_may_be_lost_often_if_it_gets_further(bench, make_study, fake_pack):
     careless = partial(Careless, losses=9, after=2, later=1)
     study = make_study(num_seeds=2, epochs=12)
     assert bench.run(study, fake_pack(), executor=careless) is Outcome.FINISHED
     assert len(bench.notices) == 9
+
+
+class Parallel(Careless):
+    """Trains two packs at once, in turns, and loses one of them."""
+
+    def __init__(self, device, halt, **options):
+        super().__init__(device, halt, **options)
+        self.waiting = deque()
+
+    @property
+    def has_room(self):
+        return len(self.waiting) < 2
+
+    def submit(self, task):
+        super().submit(task)
+        self.waiting.append(self._running)
+
+    def poll(self):
+        self._running = self.waiting.popleft()
+        messages = super().poll()
+        if self._running is not None:
+            self.waiting.append(self._running)
+        return messages
+
+    def cancel(self, tasks):
+        super().cancel(tasks)
+        self.waiting = deque(pair for pair in self.waiting if pair[0] not in tasks)
+
+
+def test_a_lost_pack_is_trained_again_beside_the_others(bench, make_study, fake_pack):
+    study, pack_class = make_study(num_seeds=6, epochs=3), fake_pack()
+    options = {"pack": 2, "executor": partial(Parallel, after=2)}
+    assert bench.run(study, pack_class, **options) is Outcome.FINISHED
+    assert pack_class.built == [([0, 1], 0), ([2, 3], 0), ([0, 1], 1), ([4, 5], 0)]
+    assert max(event.packs for event in bench.events if isinstance(event, Progress)) == 2
 
 
 def test_epochs_that_a_stop_left_unsaved_are_counted_for_the_user(bench, make_study, fake_pack):
@@ -188,19 +269,19 @@ def test_epochs_that_a_stop_left_unsaved_are_counted_for_the_user(bench, make_st
 
 
 def test_an_error_of_a_task_ends_the_study_and_cancels_the_others(bench, make_study, fake_pack):
-    cancelled = []
-
-    class Failing(Careless):
+    class Failing(Parallel):
         def ended(self):
             return Ended(error=ValueError("shapes do not fit"))
 
-        def cancel(self, tasks):
-            cancelled.append(len(tasks))
-            super().cancel(tasks)
+    made = []
+
+    def executor(device, halt):
+        made.append(Failing(device, halt))
+        return made[0]
 
     with pytest.raises(ValueError, match="shapes"):
-        bench.run(make_study(num_seeds=2), fake_pack(), executor=Failing)
-    assert cancelled == [1, 1]
+        bench.run(make_study(num_seeds=4), fake_pack(), pack=2, executor=executor)
+    assert not made[0].waiting
     assert list((bench.folder / "claims").iterdir()) == []
 
 
