@@ -1,4 +1,4 @@
-"""Before anything is imported: what the tests can do without a device, and without polars."""
+"""Before anything is imported: what the tests do without a device, polars or Ray."""
 
 import importlib.util
 import os
@@ -13,5 +13,6 @@ if not torch.cuda.is_available():
     # Triton's kernels run on the CPU; read when a kernel is decorated.
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-# Its tests skip themselves, but doctests are collected by importing the source.
-collect_ignore_glob = [] if importlib.util.find_spec("polars") else ["src/qneurons/report/*.py"]
+# Their tests skip themselves, but doctests are collected by importing the source.
+_NEEDS = {"polars": "src/qneurons/report/*.py", "ray": "src/qneurons/study/execution/ray_*.py"}
+collect_ignore_glob = [glob for name, glob in _NEEDS.items() if not importlib.util.find_spec(name)]

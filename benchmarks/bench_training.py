@@ -26,7 +26,7 @@ from qneurons.measuring import measure as measure_calls
 from qneurons.provenance import ORIGIN, provenance
 from qneurons.study.data import DATASETS, Dataset
 from qneurons.study.networks import NETWORKS, build
-from qneurons.study.packs.pack import Pack, computing
+from qneurons.study.packs import Pack, computing
 from qneurons.study.spec import load_study
 
 RESULTS = Path(__file__).parent / "results"

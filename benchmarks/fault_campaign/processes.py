@@ -21,7 +21,7 @@ import torch._dynamo
 
 import qneurons.cli.training
 import qneurons.study.spec
-from qneurons.study.execution import session, work
+from qneurons.study.execution import session, worker
 from qneurons.study.store import Store
 
 PHASES = STARTING, TRAINING, SAVING = "starting", "training", "saving"
@@ -203,7 +203,7 @@ def _become(arguments: list[str], output: int, pipe: int, first: Callable[[], ob
 def _save_often_and_tell(pipe: int) -> None:
     """Saves every epoch, instead of twice a minute, and reports when a save has returned."""
     torch.set_num_threads(1)
-    work.SAVING_SHARE = math.inf
+    worker.SAVING_SHARE = math.inf
     defaults = session.run_study.__kwdefaults__
     assert "checkpoint_s" in defaults
     defaults["checkpoint_s"] = 0.0

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from qneurons import cli
 from qneurons.cli import training
-from qneurons.study.execution.session import run_study
+from qneurons.study.execution import run_study
 
 SPEC = """\
 title = "A small study"

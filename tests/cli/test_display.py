@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from qneurons.cli.display import LINE_S, Lines, display, duration, packed, summary
-from qneurons.study.execution.progress import Notice, Progress
+from qneurons.study.execution import Notice, Progress
 
 
 def screen(**options):

@@ -1,6 +1,7 @@
 """A study in front of the user: where it trains, how it stops, what the exit code says."""
 
 import contextlib
+import re
 import signal
 
 import pytest
@@ -40,7 +41,7 @@ def test_a_time_limit_exits_with_3_and_the_same_command_goes_on(run, train_with,
     train_with(fake_pack())
     result = run("--time-limit", 0)
     assert result.exit_code == 3
-    assert "the same command goes on" in result.stderr
+    assert "same command" in result.stderr
     assert run("--time-limit", 600).exit_code == 0
 
 
@@ -81,8 +82,8 @@ def test_a_second_signal_stops_at_once_with_a_sound_store(run, train_with, fake_
 def test_options_reach_the_runner(run, monkeypatch, tmp_path):
     caught = {}
 
-    def fake(study, store, **options):
-        caught.update(options, study=study)
+    def fake(study, store, executor, **options):
+        caught.update(options, study=study, executor=executor)
         return training.Outcome.FINISHED
 
     monkeypatch.setattr(training, "run_study", fake)
@@ -94,12 +95,12 @@ def test_options_reach_the_runner(run, monkeypatch, tmp_path):
     expected = {
         "pack": 5,
         "precision": "bf16",
-        "device": CPU,
         "data_dir": tmp_path,
         "keep_state": False,
     }
     assert expected.items() <= caught.items()
-    assert 500 < caught["time_limit"] <= 540  # what is left of it
+    assert caught["executor"].device == CPU
+    assert 500 < caught["executor"].halt.left_s <= 540
     assert caught["command"].startswith("qneurons")
     run("--epochs", 3)
     assert caught["keep_state"]  # the rest of the four may follow
@@ -129,9 +130,9 @@ def fake_cluster(monkeypatch):
 def test_options_reach_the_cluster(run, monkeypatch, fake_cluster):
     caught = {}
 
-    def fake(study, store, **options):
+    def fake(study, store, executor, **options):
         print("from Ray's logs")
-        caught.update(options)
+        caught.update(options, executor=executor)
         return training.Outcome.INTERRUPTED
 
     monkeypatch.setattr(training, "run_study", fake)
@@ -144,50 +145,49 @@ def test_options_reach_the_cluster(run, monkeypatch, fake_cluster):
     assert (fake_cluster["num_cpus"], fake_cluster["num_gpus"]) == (2.0, 0.5)
     assert fake_cluster["device"] == "cpu"
     assert isinstance(caught["executor"], FakeCluster)
-    assert caught["time_limit"] is None
+    assert fake_cluster["halt"].left_s == float("inf")
     run("--executor", "ray", "--time-limit", 100)
-    assert 50 < caught["time_limit"] < 100  # finding a worker took some of it
-    assert caught["device"] == CPU
+    assert 50 < fake_cluster["halt"].left_s < 100
     assert "from Ray's logs" not in result.output
     # Not that everything is: what was being trained is cancelled.
-    assert "interrupted: everything that was saved is in s; the same command" in result.stderr
+    assert "interrupted: everything that was saved" in result.stderr
 
 
 def test_a_time_limit_holds_while_all_workers_are_busy(run, fake_cluster):
     fake_cluster["busy"] = True
     result = run("--executor", "ray", "--time-limit", 0)
     assert result.exit_code == 3
-    assert "time limit before there was a worker" in result.stderr
+    assert "time limit before" in result.stderr
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--executor", "rya"), "unknown executor 'rya'; did you mean 'ray'?"),
-        (("--address", "auto"), "--address goes with --executor ray alone"),
-        (("--gpus-per-pack", 1), "--gpus-per-pack goes with --executor ray alone"),
+        (("--executor", "rya"), "'rya'.* 'ray'"),
+        (("--address", "auto"), "--address .*--executor ray"),
+        (("--gpus-per-pack", 1), "--gpus-per-pack .*--executor ray"),
     ],
 )
 def test_executors_and_options_that_do_not_go_together(run, options, message):
     result = run(*options)
     assert result.exit_code == 1
-    assert message in result.stderr
+    assert re.search(message, result.stderr)
 
 
 def test_devices(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert chosen_device(None) == CPU
-    with pytest.raises(StudyError, match=r"no CUDA device; use --device cpu$"):
+    with pytest.raises(StudyError, match=r"no CUDA device.* --device cpu$"):
         chosen_device("cuda")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert chosen_device(None) == CUDA
     assert chosen_device("cuda:1") == torch.device("cuda:1")
     assert chosen_device("cpu") == CPU
-    with pytest.raises(StudyError, match="cuda:0 to cuda:1, and not cuda:2"):
+    with pytest.raises(StudyError, match=r"cuda:0 to cuda:1 .*cuda:2"):
         chosen_device("cuda:2")
     for name in ("tpu", "mps", "cuda:", "cuda:x", "cpu:0", "cudax"):
-        with pytest.raises(StudyError, match="must be cuda, cuda:0 or cpu"):
+        with pytest.raises(StudyError, match=f"--device .*cpu.* {name!r}"):
             chosen_device(name)
 
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import torch
 
-from qneurons.study.execution.executor import Halt, never
-from qneurons.study.execution.session import run_study
+from qneurons.study.execution import Halt, LocalExecutor, run_study
 from qneurons.study.store import Store
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -90,27 +89,30 @@ def _serve(connection):
 # --- studies --------------------------------------------------------------------------------------
 
 
-def run(study, folder, **options):
-    common = {"device": torch.device("cpu"), "precision": "fp32", "pack": 2, "checkpoint_s": 0.0}
-    return run_study(study, Store.open(folder, create=True), **(common | options))
+def run(study, folder, executor, **options):
+    options = {"precision": "fp32", "pack": 2, "checkpoint_s": 0.0} | options
+    return run_study(study, Store.open(folder, create=True), executor, **options)
 
 
 def run_there(connection, address, studies):
-    """Runs studies on a cluster, each with its folder and options; sends outcomes and events."""
+    """Runs studies on a cluster, each with its folder, time limit and options.
+
+    Sends outcomes and events.
+    """
     from qneurons.study.execution.ray_cluster import connected
     from qneurons.study.execution.ray_executor import ray_executor
 
     with connected(address):
-        executor = ray_executor(address, halt=Halt(never, None))
-        for study, folder, options in studies:
+        for study, folder, time_limit, options in studies:
+            executor = ray_executor(address, halt=Halt(time_limit=time_limit))
             events = []
-            options = options | {"executor": executor, "on_event": events.append}
-            connection.send((run(study, folder, **options), events))
+            outcome = run(study, folder, executor, on_event=events.append, **options)
+            connection.send((outcome, events))
 
 
 def run_here(study, folder):
     torch.set_num_threads(1)
-    run(study, folder)
+    run(study, folder, LocalExecutor(torch.device("cpu")))
 
 
 def command(said: Path, *arguments):

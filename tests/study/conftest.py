@@ -1,35 +1,44 @@
 """Studies on one store with fake packs."""
 
 import dataclasses
+import itertools
 import math
 
 import pytest
 import torch
 
-from qneurons.study.execution import work
-from qneurons.study.execution.progress import Notice
-from qneurons.study.execution.session import run_study
+from qneurons.study.execution import Halt, LocalExecutor, Notice, run_study, worker
 from qneurons.study.store import Store
 
 
 class Bench:
-    """Runs studies on one store with fake packs, and keeps what was told."""
+    """Runs studies on one store with fake packs, and keeps the events."""
 
     def __init__(self, folder):
         self.folder = folder
         self.events = []
 
-    def run(self, study, pack_class, *, stop_after=None, **options):
+    def run(
+        self,
+        study,
+        pack_class,
+        *,
+        device="cpu",
+        executor=LocalExecutor,
+        time_limit=None,
+        stop_after=math.inf,
+        **options,
+    ):
         """``stop_after``: how often the question whether to stop is answered with no."""
-        asked = iter(range(10**9))
-        terms = {"device": torch.device("cpu"), "precision": "fp32"}
-        arguments = terms | {"checkpoint_s": 0.0, "pack": 4} | options
+        asked = itertools.count()
+        halt = Halt(lambda: next(asked) >= stop_after, time_limit)
+        arguments = {"precision": "fp32", "checkpoint_s": 0.0, "pack": 4} | options
         return run_study(
             study,
             Store.open(self.folder, create=True),
+            executor(torch.device(device), halt),
             pack_class=pack_class,
             on_event=self.events.append,
-            should_stop=lambda: stop_after is not None and next(asked) >= stop_after,
             **arguments,
         )
 
@@ -52,6 +61,6 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path, no_data, monkeypatch):
-    monkeypatch.setattr(work, "SAVING_SHARE", math.inf)  # at every epoch, if asked for
+    monkeypatch.setattr(worker, "SAVING_SHARE", math.inf)  # at every epoch, if asked for
     monkeypatch.setattr("qneurons.provenance.commit", lambda: "0123456")  # git takes its time
     return Bench(tmp_path / "store")

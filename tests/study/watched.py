@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from qneurons.study.packs.pack import Pack
+from qneurons.study.packs import Pack
 
 VARIABLE = "QNEURONS_WATCHED"  # the folder for it, in the environment of every process
 

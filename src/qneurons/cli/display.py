@@ -1,4 +1,4 @@
-"""Shows the progress of a study: live on a terminal, else as lines."""
+"""Shows the progress of a study: as a bar on a terminal, else as lines."""
 
 import contextlib
 import time
@@ -8,15 +8,14 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from qneurons.study.execution.progress import Event, Notice, Progress
-from qneurons.study.runs import Run
+from qneurons.study.execution import Event, Notice, Progress
 
-LINE_S = 5.0  # at least, between two lines
+LINE_S = 5.0  # the least time between two lines of progress
 
 
 @contextlib.contextmanager
 def display(screen: Console) -> Iterator[Callable[[Event], None]]:
-    """Gives a function that shows events while the context lasts."""
+    """Yields a function that shows events."""
     if not screen.is_terminal:
         yield Lines(screen)
         return
@@ -35,7 +34,7 @@ def display(screen: Console) -> Iterator[Callable[[Event], None]]:
 
 
 class Lines:
-    """One line a notice, and one for progress now and then."""
+    """One line for every notice, and one for progress every few seconds."""
 
     def __init__(self, screen: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._screen, self._clock = screen, clock
@@ -62,12 +61,12 @@ def summary(event: Progress) -> str:
 
 
 def packed(event: Progress) -> str:
-    """What is trained just now."""
+    """What is being trained now."""
     if not event.pack:
         return ""
     first = event.pack[0]
     name = f"{first.network} on {first.dataset}{', dropout' if first.dropout else ''}"
-    activations = " ".join(_distinct(event.pack, "activation"))
+    activations = " ".join(dict.fromkeys(run.activation for run in event.pack))
     beside = f" (one of {event.packs} packs)" if event.packs > 1 else ""
     return f"{len(event.pack)} of {name}, {activations}, epoch {event.pack_epoch}{beside}"
 
@@ -78,7 +77,3 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes:02} min"
     return f"{minutes} min {seconds:02} s" if minutes else f"{seconds} s"
-
-
-def _distinct(runs: tuple[Run, ...], field: str) -> list[str]:
-    return list(dict.fromkeys(str(getattr(run, field)) for run in runs))

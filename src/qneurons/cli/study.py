@@ -131,7 +131,7 @@ def run(
     Exit codes: 0 finished, 3 time limit, 130 Ctrl-C, 1 error, 2 wrong usage.
     """
     with one_line_errors(debug):
-        from qneurons.cli.training import Place, train_here
+        from qneurons.cli.training import ExecutorOptions, train_here
         from qneurons.study.spec import load_study, select
         from qneurons.study.store import Store
 
@@ -147,7 +147,7 @@ def run(
             pack=pack,
             time_limit=time_limit,
             keep_state=study.epochs < whole.epochs,  # the other epochs may follow
-            place=Place(executor, address, cpus_per_pack, gpus_per_pack),
+            executor_options=ExecutorOptions(executor, address, cpus_per_pack, gpus_per_pack),
         )
         screen = console()
         lost = len(Store.open(folder, readonly=True).diverged() & {run.id for run in study.runs})

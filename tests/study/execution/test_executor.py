@@ -1,48 +1,39 @@
-"""One pack: what is saved of it, and when."""
+"""When training stops."""
 
 import pytest
 
-from qneurons.study.execution import executor
-from qneurons.study.execution.executor import (
-    Halt,
-    Outcome,
-    never,
-)
-
-
-class Clock:
-    """Time that passes only when told."""
-
-    def __init__(self, monkeypatch):
-        self.now = 1000.0
-        monkeypatch.setattr(executor.time, "monotonic", lambda: self.now)
-
-    def takes(self, seconds):
-        """For a fake pack: every epoch takes so long."""
-
-        def on_step(pack):
-            self.now += seconds / 3
-
-        return on_step
+from qneurons.study.execution import Halt, Outcome
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    return Clock(monkeypatch)
+    """A list with the time, which passes only when told."""
+    now = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    return now
 
 
 def test_what_halted_stays_halted():
     answers = iter([False, True])
-    halt = Halt(lambda: next(answers), None)
+    halt = Halt(lambda: next(answers))
     assert [halt(), halt(), halt()] == [False, True, True]
     assert halt.outcome is Outcome.INTERRUPTED
-    assert Halt(never, 0.0)()
-    assert Halt(never, 60.0)(ahead_s=61.0)
-    assert not Halt(never, 60.0)()
+
+
+def test_a_time_limit_halts_at_its_end_and_before_what_would_end_later(clock):
+    halt = Halt(time_limit=60.0)
+    clock[0] += 59.0
+    assert not halt()
+    assert halt.outcome is None
+    clock[0] += 1.0
+    assert halt()
+    assert halt.outcome is Outcome.TIME_LIMIT
+    assert not Halt(time_limit=60.0)(ahead_s=59.0)
+    assert Halt(time_limit=60.0)(ahead_s=60.0)
 
 
 def test_how_long_is_left(clock):
-    assert Halt(never, None).left_s == float("inf")
-    halt = Halt(never, 60.0)
-    clock.now += 20.0
+    assert Halt().left_s == float("inf")
+    halt = Halt(time_limit=60.0)
+    clock[0] += 20.0
     assert halt.left_s == 40.0

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from qneurons.study.execution.session import run_study
+from qneurons.study.execution import LocalExecutor, run_study
 from qneurons.study.store import Store
 
 
@@ -22,8 +22,8 @@ def results(folder):
 
 def run_for_real(study, folder):
     torch.set_num_threads(1)
-    store = Store.open(folder, create=True)
-    run_study(study, store, device=torch.device("cpu"), precision="fp32", pack=2, checkpoint_s=0.0)
+    store, executor = Store.open(folder, create=True), LocalExecutor(torch.device("cpu"))
+    run_study(study, store, executor, precision="fp32", pack=2, checkpoint_s=0.0)
 
 
 def test_killed_at_random_moments_it_ends_bit_for_bit_the_same(tmp_path, make_study):

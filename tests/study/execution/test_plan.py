@@ -23,6 +23,11 @@ def test_what_is_finished_or_diverged_is_not_pending(make_study):
     assert pending(further, progress, {lost.id}) == [done, begun, new]
 
 
+def test_a_run_of_one_epoch_is_pending_until_it_is_done(make_study):
+    study = make_study(num_seeds=2, epochs=1)
+    assert pending(study, {study.runs[0].id: 1}, set()) == [study.runs[1]]
+
+
 def test_runs_go_together_that_can_and_are_equally_far(make_study):
     first = make_study(num_seeds=3).runs
     other = make_study(num_seeds=2, learning_rate=0.1).runs

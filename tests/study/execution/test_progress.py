@@ -2,7 +2,7 @@
 
 import pytest
 
-from qneurons.study.execution.progress import Progress, Tally
+from qneurons.study.execution.progress import EpochCounts, Progress
 
 
 def records(fake_pack, runs, epoch, **options):
@@ -12,28 +12,28 @@ def records(fake_pack, runs, epoch, **options):
 
 def test_epochs_of_the_store_and_of_this_process_are_counted(make_study, fake_pack):
     study = make_study(num_seeds=4, epochs=10)
-    tally = Tally(study)
-    assert tally.progress() == Progress(0, 4, 0, 40)
+    counts = EpochCounts(study)
+    assert counts.progress() == Progress(0, 4, 0, 40)
     first, second, third, _ = study.runs
-    tally.see({first.id: 10, second.id: 3, third.id: 2, "of another study": 7}, {third.id})
-    assert tally.progress() == Progress(2, 4, 23, 40)
-    tally.add(records(fake_pack, [second], epoch=4), 0.5)
-    now = tally.progress((second,), 4)
+    counts.update({first.id: 10, second.id: 3, third.id: 2, "of another study": 7}, {third.id})
+    assert counts.progress() == Progress(2, 4, 23, 40)
+    counts.add(records(fake_pack, [second], epoch=4), 0.5)
+    now = counts.progress((second,), 4)
     assert (now.runs_done, now.epochs_done, now.pack, now.pack_epoch) == (2, 24, (second,), 4)
 
 
 def test_a_diverged_run_counts_as_done(make_study, fake_pack):
     study = make_study(num_seeds=2, epochs=10)
-    tally = Tally(study)
-    tally.add(records(fake_pack, study.runs, 1, diverging=[(0, 1)]), 1.0)
-    assert (tally.progress().runs_done, tally.progress().epochs_done) == (1, 11)
+    counts = EpochCounts(study)
+    counts.add(records(fake_pack, study.runs, 1, diverging=[(0, 1)]), 1.0)
+    assert (counts.progress().runs_done, counts.progress().epochs_done) == (1, 11)
 
 
 def test_more_epochs_than_asked_for_count_as_those_asked_for(make_study):
     study = make_study(num_seeds=1, epochs=5)
-    tally = Tally(study)
-    tally.see({study.runs[0].id: 100}, set())
-    assert tally.progress() == Progress(1, 1, 5, 5)
+    counts = EpochCounts(study)
+    counts.update({study.runs[0].id: 100}, set())
+    assert counts.progress() == Progress(1, 1, 5, 5)
 
 
 def test_time_left_knows_that_networks_differ(make_study, fake_pack):
@@ -41,17 +41,17 @@ def test_time_left_knows_that_networks_differ(make_study, fake_pack):
         make_study(num_seeds=2, epochs=10, learning_rate=rate) for rate in (0.1, 0.2, 0.3)
     )
     study = type(small)("all", "All", 10, small.runs + large.runs + unknown.runs)
-    tally = Tally(study)
-    assert tally.expected_s(small.runs) is None
-    assert tally.progress().seconds_left is None
-    tally.add(records(fake_pack, small.runs, 1), 2.0)  # a second for an epoch of a run
-    tally.add(records(fake_pack, large.runs, 1), 6.0)  # three
-    assert tally.expected_s(small.runs) == pytest.approx(2.0)
-    assert tally.expected_s(large.runs[:1]) == pytest.approx(3.0)
-    now = tally.progress()
+    counts = EpochCounts(study)
+    assert counts.expected_s(small.runs) is None
+    assert counts.progress().seconds_left is None
+    counts.add(records(fake_pack, small.runs, 1), 2.0)  # a second for an epoch of a run
+    counts.add(records(fake_pack, large.runs, 1), 6.0)  # three
+    assert counts.expected_s(small.runs) == pytest.approx(2.0)
+    assert counts.expected_s(large.runs[:1]) == pytest.approx(3.0)
+    now = counts.progress()
     assert now.rate == pytest.approx(4 / 8)
     assert now.seconds_left == pytest.approx(2 * 9 * 1 + 2 * 9 * 3 + 2 * 10 * 2)
-    beside = tally.progress(at_once=4)
+    beside = counts.progress(packs=4)
     assert beside.packs == 4
     assert beside.rate == pytest.approx(4 * now.rate)
     assert beside.seconds_left == pytest.approx(now.seconds_left / 4)

@@ -1,9 +1,11 @@
 """Several processes on one store."""
 
+import dataclasses
 import threading
 
-from qneurons.study.execution import session
-from qneurons.study.execution.executor import Outcome
+import pytest
+
+from qneurons.study.execution import Outcome, session
 from qneurons.study.store import Store
 
 
@@ -51,7 +53,23 @@ def test_what_others_train_is_waited_for(bench, make_study, fake_pack, monkeypat
     monkeypatch.setattr(session.time, "sleep", sleep)
     assert bench.run(study, fake_pack()) is Outcome.FINISHED
     assert naps == [session.POLL_S] * 3
-    assert bench.notices == ["all that is left is being trained by other processes: waiting"]
+    (notice,) = bench.notices
+    assert "other processes" in notice
+
+
+def test_nobody_waits_for_what_others_have_finished(bench, make_study, fake_pack, monkeypatch):
+    study = make_study(num_seeds=4, epochs=1)
+    rest = dataclasses.replace(study, runs=study.runs[2:])
+    others = []
+
+    def on_step(pack):  # while the first pack is trained, another process trains the second
+        if not others:
+            others.append(bench.at(bench.folder))
+            assert others[0].run(rest, fake_pack(), pack=2) is Outcome.FINISHED
+
+    monkeypatch.setattr(session.time, "sleep", lambda seconds: pytest.fail("it waits"))
+    assert bench.run(study, fake_pack(on_step=on_step), pack=2) is Outcome.FINISHED
+    assert bench.notices == []
 
 
 def test_waiting_ends_when_a_stop_is_asked_for(bench, make_study, fake_pack, monkeypatch):

@@ -37,7 +37,7 @@ def test_every_run_has_a_matrix_of_its_own_which_backward_changes(dtype):
     grads = torch.autograd.grad(expected, (x, weight, bias), grad.double())
     after = weight.detach() + grads[1]
     with torch.autocast("cpu", dtype, enabled=dtype != torch.float64):
-        out = layers.connect(x, weight, bias)
+        out = layers.updating_dense(x, weight, bias)
     found = torch.autograd.grad(out, (x, weight, bias), grad, allow_unused=True)
     assert out.dtype == dtype
     assert found[1] is None
@@ -64,19 +64,19 @@ def test_every_run_is_normalised_by_its_own_statistics(x):
         torch.testing.assert_close(state[3][i], module.running_var)
 
 
-def test_a_layer_absorbs_the_normalisation_before_it(x):
+def test_a_batch_normalisation_is_folded_into_the_layer_after_it(x):
     state = [torch.rand(3, 4).double() + 0.5 for _ in range(4)]
     modules = [norm_of(*(t[i] for t in state)).eval() for i in range(3)]
     pairs = enumerate(modules)
     normalised = torch.stack([module(of_run(x, i)).transpose(0, 1) for i, module in pairs])
     weight, bias = torch.randn(3, 6, 4, 3, 3).double(), torch.randn(3, 6).double()
     torch.testing.assert_close(
-        layers.convolve(x, *layers.absorb(weight, bias, *state), padding=0),
+        layers.convolve(x, *layers.fold_batch_norm(weight, bias, *state), padding=0),
         layers.convolve(normalised, weight, bias, padding=0),
     )
-    dense, absorbed = weight[..., 0, 0], layers.absorb(weight[..., 0, 0], bias, *state)
+    dense, folded = weight[..., 0, 0], layers.fold_batch_norm(weight[..., 0, 0], bias, *state)
     torch.testing.assert_close(
-        torch.baddbmm(absorbed[1].unsqueeze(2), absorbed[0], x[..., 0, 0]),
+        torch.baddbmm(folded[1].unsqueeze(2), folded[0], x[..., 0, 0]),
         torch.baddbmm(bias.unsqueeze(2), dense, normalised[..., 0, 0]),
     )
 

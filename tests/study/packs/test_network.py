@@ -7,7 +7,7 @@ from qneurons import q_activation
 from qneurons.activations import register, resolve, unregister
 from qneurons.study import networks
 from qneurons.study.packs.means import MeanTable
-from qneurons.study.packs.network import PackedNetwork, drop
+from qneurons.study.packs.network import PackedNetwork, evaluation_batch_size, seeded_dropout
 from qneurons.study.runs import Run
 
 
@@ -24,7 +24,7 @@ def packed(runs, shape):
 class TestDropout:
     def test_law(self):
         x = torch.ones(2, 500, 400)
-        out = drop(x, 0.2, torch.tensor([5, 6]))
+        out = seeded_dropout(x, 0.2, torch.tensor([5, 6]))
         assert set(out.unique().tolist()) == {0.0, 1.25}
         for kept in (out != 0).double().mean((1, 2)):
             assert abs(kept - 0.8) < 5 * (0.16 / 200_000) ** 0.5
@@ -33,11 +33,13 @@ class TestDropout:
     def test_a_run_drops_the_same_alone(self):
         x = torch.randn(3, 6, 7)
         seeds = torch.tensor([1, 2, 3])
-        assert torch.equal(drop(x, 0.1, seeds)[1:2], drop(x[1:2], 0.1, seeds[1:2]))
+        assert torch.equal(
+            seeded_dropout(x, 0.1, seeds)[1:2], seeded_dropout(x[1:2], 0.1, seeds[1:2])
+        )
 
     def test_gradient_is_the_mask(self):
         x = torch.randn(1, 50, requires_grad=True)
-        out = drop(x, 0.5 - 1e-6, torch.tensor([1]))
+        out = seeded_dropout(x, 0.5 - 1e-6, torch.tensor([1]))
         out.sum().backward()
         torch.testing.assert_close(x.grad * x, out)
 
@@ -93,7 +95,7 @@ def test_gradients_of_a_frozen_network_change_nothing(network):
 
 
 @pytest.mark.parametrize("network", networks.NETWORKS)
-def test_a_layer_that_can_absorb_it_follows_every_normalisation(network):
+def test_every_normalisation_can_be_folded_into_the_layer_after_it(network):
     layers = [
         layer
         for layer in networks.NETWORKS[network]
@@ -148,3 +150,16 @@ def test_parameters_are_what_is_trained():
     trained = {id(value) for value in net.parameters()}
     others = {name for name, value in net.tensors.items() if id(value) not in trained}
     assert others == {"3.running_mean", "3.running_var", "7.running_mean", "7.running_var"}
+
+
+@pytest.mark.parametrize(
+    ("network", "shape", "num"),
+    [
+        ("mnist-mlp", (1, 28, 28), 1024),  # not more, by the CPU's caches
+        ("mnist-cnn", (1, 28, 28), 256),  # layers of 32 × 26 × 26
+        ("cifar-cnn", (3, 32, 32), 256),  # 32 × 32 × 32: 2^23 elements in all
+    ],
+)
+def test_how_many_images_are_evaluated_at_once_is_fixed(network, shape, num):
+    """Else the draws of old stores' evaluations would not be repeated."""
+    assert evaluation_batch_size(network, shape) == num

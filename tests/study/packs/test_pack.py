@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from qneurons.activations import resolve
 from qneurons.study.data import Dataset
 from qneurons.study.networks import build
-from qneurons.study.packs.pack import Pack
+from qneurons.study.packs import Pack
 from qneurons.study.packs.randomness import orders, stream
 from qneurons.study.runs import Run
 

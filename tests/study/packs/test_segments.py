@@ -5,7 +5,7 @@ import torch
 
 from qneurons import q_activation
 from qneurons.activations import resolve
-from qneurons.study.packs.segments import ByAutograd, Draw, activate, segments
+from qneurons.study.packs.segments import ByAutograd, ByKernel, activate, segments
 from qneurons.study.runs import Run
 
 
@@ -34,8 +34,8 @@ def test_every_part_is_computed_as_alone(dtype):
     relu, tanh, elu = map(resolve, ("relu", "tanh", "elu"))
     parts = [
         (slice(0, 1), ByAutograd(relu)),
-        (slice(1, 3), Draw(elu, seed, lam, phi)),
-        (slice(3, 5), Draw(tanh, seed, zero, zero[:1])),
+        (slice(1, 3), ByKernel(elu, seed, lam, phi)),
+        (slice(3, 5), ByKernel(tanh, seed, zero, zero[:1])),
     ]
     out = activate(x, parts)
     alone = [

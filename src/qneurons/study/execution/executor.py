@@ -1,9 +1,9 @@
-"""Trains packs, one after another in this process, and says what is to be saved, and when."""
+"""What an executor does, what it says about its tasks, and when to stop."""
 
 import enum
 import math
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from qneurons.study.data import Dataset
 from qneurons.study.execution.plan import Job
-from qneurons.study.packs.pack import Pack
+from qneurons.study.packs import Pack
 from qneurons.study.runs import Epoch, Run
 
 
@@ -22,41 +22,43 @@ class Outcome(enum.StrEnum):
     INTERRUPTED = "interrupted"
 
 
-def never() -> bool:
-    return False
-
-
 class Halt:
-    """Whether to stop now, and why: it once said so, it says so for good."""
+    """Says whether to stop, and why. Once it returns True, it stays True.
 
-    def __init__(self, should_stop: Callable[[], bool], time_limit: float | None) -> None:
+    Args:
+        should_stop: asked on every call.
+        time_limit: in seconds from now.
+    """
+
+    def __init__(
+        self, should_stop: Callable[[], bool] = lambda: False, time_limit: float | None = None
+    ) -> None:
         self._should_stop = should_stop
         self._deadline = math.inf if time_limit is None else time.monotonic() + time_limit
         self.outcome: Outcome | None = None
 
     def __call__(self, ahead_s: float = 0.0) -> bool:
-        """With ``ahead_s``: whether what takes so long would end too late."""
+        """True if something that takes ``ahead_s`` seconds must not start any more."""
         if self.outcome is None:
             if self._should_stop():
                 self.outcome = Outcome.INTERRUPTED
-            elif time.monotonic() + ahead_s >= self._deadline:
+            elif self.left_s <= ahead_s:
                 self.outcome = Outcome.TIME_LIMIT
         return self.outcome is not None
 
     @property
     def left_s(self) -> float:
-        """How long until the time limit."""
+        """Seconds until the time limit."""
         return self._deadline - time.monotonic()
 
 
-# --- what is to be done, and what is told of it ---------------------------------------------------
+# --- tasks ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Terms:
-    """Under which every pack is trained."""
+class TrainingOptions:
+    """How all packs of a study are trained."""
 
-    device: torch.device
     precision: str
     epochs: int
     keep_state: bool = False
@@ -66,24 +68,28 @@ class Terms:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A pack to be trained, and all that it takes."""
+    """A pack to train, and everything needed for that."""
 
     job: Job
     dataset: Dataset
-    load_state: Callable[[], dict[str, Tensor] | None]  # when it begins: many may wait
-    expected_s: float | None = None  # that an epoch will take
+    options: TrainingOptions
+    load_state: Callable[[], dict[str, Tensor] | None]  # called late: many tasks may wait
+    expected_s: float | None = None  # per epoch
+
+
+# --- messages about a task, in this order ---------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Began:
-    """A pack is being trained now, by a process of which this is the provenance."""
+class Started:
+    """Training begins, in a process with this provenance."""
 
     provenance: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Trained:
-    """An epoch of a pack, its new records and the seconds that it took."""
+    """The pack has trained one more epoch, which took so many seconds."""
 
     epoch: int
     records: list[Epoch]
@@ -91,8 +97,8 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Saving:
-    """What is to be saved at once: records, and the state of the runs after that epoch."""
+class SaveRequest:
+    """Records to save together with the state of the runs after ``epoch``."""
 
     runs: tuple[Run, ...]
     records: list[Epoch]
@@ -102,27 +108,33 @@ class Saving:
 
 @dataclass(frozen=True)
 class Ended:
-    """A pack is trained no longer: it is finished or halted, or one of these happened."""
+    """The last message: the pack is finished or was stopped, unless a field says otherwise."""
 
     out_of_memory: bool = False
-    lost: str = ""  # how its process ended, if that was before the pack's end
+    lost: str = ""  # how the worker was lost
+    error: Exception | None = None
 
 
-Told = Began | Trained | Saving | Ended
+Message = Started | Trained | SaveRequest | Ended
 
 
 class Executor(Protocol):
-    """Where and in which order packs are trained."""
+    """Trains packs on one kind of device until they are finished or ``halt`` says stop."""
+
+    device: torch.device
+    halt: Halt
+
+    @property
+    def has_room(self) -> bool:
+        """True if another task may be submitted."""
 
     def pack_size(self, run: Run, num_runs: int) -> int:
-        """How many runs like this one a pack should have, if so many runs are to be trained."""
+        """How many runs like this one to train together, if ``num_runs`` are left."""
 
-    def train(
-        self, take: Callable[[], Task | None], terms: Terms, halt: Halt
-    ) -> Generator[tuple[Task, Told]]:
-        """Trains what ``take`` gives until that is nothing or it is halted, and tells of it.
+    def submit(self, task: Task) -> None: ...
 
-        ``take`` is asked again whenever there is room for more. Of every task is told that it
-        began, what was trained and what is to be saved, and at last that it ended. Closed early,
-        it leaves nothing running.
-        """
+    def poll(self) -> list[tuple[Task, Message]]:
+        """Waits a while for new messages. Every task ends with ``Ended``, also at a halt."""
+
+    def cancel(self, tasks: Collection[Task]) -> None:
+        """Ends these tasks at once, without further messages."""

@@ -1,4 +1,4 @@
-"""Plans packs: which runs are still to be trained, and which of them together."""
+"""Plans which runs still have to be trained, and which of them together."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from qneurons.study.runs import Run, Study, packable, parse_setting
 
 @dataclass(frozen=True)
 class Job:
-    """Runs that train together, and the epochs that every one of them has done."""
+    """Runs to train together, which all have done the same number of epochs."""
 
     runs: tuple[Run, ...]
     epoch: int
 
 
 def pending(study: Study, progress: Mapping[str, int], diverged: set[str]) -> list[Run]:
-    """The runs that have neither all their epochs nor diverged."""
+    """The runs that have neither diverged nor done all their epochs."""
     return [
         run
         for run in study.runs
@@ -26,22 +26,19 @@ def pending(study: Study, progress: Mapping[str, int], diverged: set[str]) -> li
 def plan(
     runs: Sequence[Run], progress: Mapping[str, int], pack_size: Callable[[Run], int]
 ) -> list[Job]:
-    """Packs of runs that fit together, like beside like; those furthest on come first.
+    """Groups runs into packs; those with the most epochs done come first.
 
-    Chunks are filled from the front and not evened out: after a stop at any moment the same runs
-    meet in the same packs again, so that a resumed study rounds as an undisturbed one does.
+    Packs are filled from the front and not evened out. So after a stop at any moment the same runs
+    form the same packs again, and a resumed study rounds as an uninterrupted one does.
     """
     groups: dict[tuple[int, tuple[object, ...]], list[Run]] = {}
     for run in runs:
         groups.setdefault((progress.get(run.id, 0), packable(run)), []).append(run)
     jobs = []
     for (epoch, _), group in groups.items():
-        group.sort(key=_likeness)
+        # Runs with the same activation and kind of setting become neighbours.
+        group.sort(key=lambda r: (r.activation, parse_setting(r.setting).kind, r.setting, r.seed))
         size = max(1, pack_size(group[0]))
         for start in range(0, len(group), size):
             jobs.append(Job(tuple(group[start : start + size]), epoch))
     return sorted(jobs, key=lambda job: -job.epoch)
-
-
-def _likeness(run: Run) -> tuple[object, ...]:
-    return run.activation, parse_setting(run.setting).kind, run.setting, run.seed

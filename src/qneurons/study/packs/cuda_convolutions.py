@@ -1,7 +1,7 @@
-"""Convolutions of a pack of runs on CUDA, as products of patches that are never written down.
+"""CUDA kernels for the convolutions of a pack, as products of patches that are never stored.
 
-A product runs over k = (tap, channel): for every position of the output, the patch under the kernel
-has one number for each k, and run r multiplies it by a matrix of its own.
+The products sum over k = (tap, channel). At every position of the output the patch under the kernel
+has one element for each k, and every run multiplies it by its own matrix.
 """
 # mypy: disable-error-code="no-untyped-def, import-untyped, assignment"
 
@@ -21,7 +21,7 @@ def _patches(
     x_ptr, position, k, stride_c, stride_b, num_positions,
     CHANNELS: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, PADDING: tl.constexpr,
 ):  # fmt: skip
-    """The numbers of some positions and some k; position and k broadcast against each other."""
+    """The elements of patches for some positions and some k, which broadcast."""
     out_height: tl.constexpr = HEIGHT + 2 * PADDING - (_KERNEL - 1)
     out_width: tl.constexpr = WIDTH + 2 * PADDING - (_KERNEL - 1)
     column, row = position % out_width, position // out_width % out_height
@@ -78,7 +78,7 @@ def _correlate_gradients(
     PRECISION: tl.constexpr, SHARE: tl.constexpr,
     BLOCK_P: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of the matrices and of the biases from a share of the positions."""
+    """The gradients of matrices and biases, summed over a share of the positions."""
     part, run = tl.program_id(1), tl.program_id(2).to(tl.int64)
     depth: tl.constexpr = _TAPS * CHANNELS
     k = tl.program_id(0) * BLOCK_K + tl.arange(0, BLOCK_K)
@@ -108,7 +108,7 @@ def _correlate_gradients(
 
 
 def correlate(x: Tensor, matrix: Tensor, bias: Tensor | None, padding: int) -> Tensor:
-    """x, run × channel × batch × height × width, by matrices of run × (tap, channel) × feature."""
+    """x, run × channel × batch × height × width, times matrices, run × (tap, channel) × feature."""
     runs, _, batch, height, width = x.shape
     features = matrix.shape[2]
     size = height + 2 * padding - 2, width + 2 * padding - 2
@@ -126,10 +126,10 @@ def correlate(x: Tensor, matrix: Tensor, bias: Tensor | None, padding: int) -> T
 
 
 def _blocks(x: Tensor, block_f: int) -> tuple[int, int, int]:
-    """Positions, k and warps of a block: the fastest of those tried for the paper's layers.
+    """Positions, k and warps of a block: the fastest that were tried for the paper's layers.
 
-    Without pipelining: in float32 the products want k contiguous, which it copies number by number
-    (128 positions, k of 16: half as long again).
+    There is no pipelining: in float32 the products need k contiguous, and pipelining copies it
+    element by element (with 128 positions and k of 16 this takes 1.5 times as long).
     """
     if x.dtype == torch.bfloat16:
         return 128, (64 if block_f == 32 and x.shape[1] >= 32 else 32), 4
@@ -140,7 +140,7 @@ def correlate_gradients(x: Tensor, grad: Tensor, padding: int) -> tuple[Tensor, 
     """The gradients of the matrices and of the biases, in float32."""
     runs, channels = x.shape[:2]
     features, num_positions = grad.shape[1], grad[0, 0].numel()
-    # The fastest of those tried for the paper's layers, as in _blocks.
+    # The fastest that were tried for the paper's layers, as in _blocks.
     if 9 * channels <= 16:
         block_k, block_p, num_stages = 16, 256, 1
     else:
@@ -148,7 +148,7 @@ def correlate_gradients(x: Tensor, grad: Tensor, padding: int) -> tuple[Tensor, 
         block_p = 128 if x.dtype == torch.bfloat16 else 32 if features > 32 else 64
         num_stages = 3
     blocks = triton.cdiv(9 * channels, block_k)
-    # Enough programs to fill the device; every part sums in its own order, and so always alike.
+    # Enough programs to fill the device. Each part is summed in a fixed order: reproducible.
     parts = max(1, min(triton.cdiv(1024, blocks * runs), num_positions // 1024))
     share = triton.cdiv(triton.cdiv(num_positions, parts), block_p) * block_p
     matrix = x.new_empty(parts, runs, 9 * channels, features, dtype=torch.float32)

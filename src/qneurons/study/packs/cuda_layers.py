@@ -1,4 +1,4 @@
-"""Layers of a pack of runs on CUDA with few readings of memory: normalising, pooling, means."""
+"""CUDA kernels for layers of a pack that read memory seldom: normalisation, pooling, means."""
 # mypy: disable-error-code="no-untyped-def, import-untyped, assignment"
 
 import torch
@@ -6,12 +6,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_SIZE = 1024  # of a block that goes element by element
+_SIZE = 1024  # of a block of an elementwise kernel
 
 
 @triton.jit
 def _read(ptr, begin, start, is_row, LENGTH: tl.constexpr, BLOCK_L: tl.constexpr):
-    """A block of rows from ``start`` on, where it stands, and which of it is there."""
+    """A block of rows from column ``start``, its offsets, and which elements exist."""
     column = start + tl.arange(0, BLOCK_L)[None, :]
     at, inside = begin[:, None] + column, is_row[:, None] & (column < LENGTH)
     return tl.load(ptr + at, inside, 0.0).to(tl.float32), at, inside
@@ -97,12 +97,12 @@ def _larger(a, b):
 
 @triton.jit
 def _windows(num, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SIZE: tl.constexpr):
-    """Some outputs of a run, which of them are there, and the upper pairs of their windows."""
+    """Offsets of outputs of a run, which of them exist, and the upper pairs of their windows."""
     at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     column, row = at % (WIDTH // 2), at // (WIDTH // 2) % (HEIGHT // 2)
     plane = at // (WIDTH // 2 * (HEIGHT // 2))
     window = plane * (HEIGHT * WIDTH) + 2 * row * WIDTH + 2 * column
-    # Two at a time: neighbours that a thread reads at once.
+    # In pairs, because a thread reads neighbours at once.
     return at, at < num, window[:, None] + tl.arange(0, 2)[None, :]
 
 
@@ -120,7 +120,7 @@ def _pool(x_ptr, out_ptr, num, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SIZE: 
 def _pool_backward(
     grad_ptr, x_ptr, out_ptr, num, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SIZE: tl.constexpr
 ):
-    """The gradient goes to the first of the largest."""
+    """The gradient goes to the first maximum of a window."""
     run = tl.program_id(1).to(tl.int64)
     at, inside, pair = _windows(num, HEIGHT, WIDTH, SIZE)
     before = run * (num // (WIDTH // 2 * (HEIGHT // 2)) * (HEIGHT * WIDTH))
@@ -150,17 +150,17 @@ def _look_up(
     size = tl.abs(x) / scale
     steps = tl.log(size + tl.sqrt(size * size + 1)) * density  # asinh
     piece = tl.where(x < 0, -steps, steps) + NUM_PIECES // 2
-    piece = tl.where(piece >= 0, piece, 0.0)  # of NaN too
+    piece = tl.where(piece >= 0, piece, 0.0)  # also for NaN
     piece = run * NUM_PIECES + tl.minimum(piece, NUM_PIECES - 1.0).to(tl.int32)
     out = tl.load(offset_ptr + piece, inside, 0.0) + tl.load(slope_ptr + piece, inside, 0.0) * x
     tl.store(out_ptr + run * num + at, out.to(out_ptr.dtype.element_ty), inside)
 
 
 def _blocks(length: int, largest: int) -> dict[str, int]:
-    """Rows and columns of a block, the fastest of those tried.
+    """Rows and columns of a block: the fastest that were tried.
 
-    Up to the largest length whose registers do not spill a row is read whole, and once. Of longer
-    rows so few are worked on at a time that the cache still has them at the second reading.
+    A row is read once and whole, up to the ``largest`` length for which registers do not spill. Of
+    longer rows, so few are processed at a time that they are still cached at the second reading.
     """
     columns = triton.next_power_of_2(length)
     if columns > largest:
@@ -173,7 +173,7 @@ def normalise(
     x: Tensor, weight: Tensor, bias: Tensor, running: tuple[Tensor, Tensor],
     momentum: float, eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Of x, rows × length: normalised rows, their means, and one over their deviations."""
+    """The normalised rows of x, their means, and one over their standard deviations."""
     num_rows, length = x.shape
     out = torch.empty_like(x)
     mean, scale = (torch.empty(num_rows, dtype=torch.float32, device=x.device) for _ in range(2))
@@ -189,11 +189,7 @@ def normalise_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of x, weight and bias."""
     num_rows, length = x.shape
-    out, grad_weight, grad_bias = (
-        torch.empty_like(x),
-        torch.empty_like(mean),
-        torch.empty_like(mean),
-    )
+    out, grad_weight, grad_bias = (torch.empty_like(tensor) for tensor in (x, mean, mean))
     blocks = _blocks(length, 16384)
     _normalise_backward[(triton.cdiv(num_rows, blocks["BLOCK_R"]),)](
         grad, x, out, weight, mean, scale, grad_weight, grad_bias, num_rows, length, **blocks
@@ -202,7 +198,7 @@ def normalise_backward(
 
 
 def pool(x: Tensor) -> Tensor:
-    """The largest of 2 × 2 in the last two dimensions; the first is the run."""
+    """Max pooling over 2 × 2 in the last two dimensions; the first is the run."""
     *planes, height, width = x.shape
     out = torch.empty(*planes, height // 2, width // 2, dtype=x.dtype, device=x.device)
     num = out[0].numel()
@@ -221,7 +217,7 @@ def pool_backward(grad: Tensor, x: Tensor) -> Tensor:
 
 
 def look_up(x: Tensor, offsets: Tensor, slopes: Tensor, scale: float, density: float) -> Tensor:
-    """As ``means.look_up``, of pieces ``density`` · asinh(x / ``scale``)."""
+    """As ``means.look_up``, where the index of a piece is ``density`` · asinh(x / ``scale``)."""
     out, num = torch.empty_like(x), x[0].numel()
     _look_up[triton.cdiv(num, _SIZE), len(x)](
         x, offsets, slopes, out, num, scale, density, NUM_PIECES=offsets.shape[1], SIZE=_SIZE

@@ -1,6 +1,6 @@
-"""The layers of a pack that have kernels of their own on CUDA, and what they compute elsewhere.
+"""The layers of a pack, with kernels of our own on CUDA and PyTorch's elsewhere.
 
-Tensors are run × channel × batch × height × width, of which every run is one contiguous piece.
+Tensors are run × channel × batch × height × width, and each run is contiguous.
 """
 
 import importlib.util
@@ -16,34 +16,34 @@ _HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 def is_fused(x: Tensor) -> bool:
-    """Whether Triton's kernels serve x."""
+    """True if Triton's kernels can be used for x."""
     return _HAS_TRITON and x.is_cuda and x.dtype != torch.float64
 
 
 def convolve(x: Tensor, weight: Tensor, bias: Tensor, *, padding: int) -> Tensor:
-    """Every run's images by kernels of its own, of run × feature × channel × 3 × 3."""
+    """Convolves every run's images with its own kernels, run × feature × channel × 3 × 3."""
     if is_fused(x):
         return _Convolution.apply(x, weight, bias, padding)
-    # One by one: a grouped convolution of all runs takes twice as long on a CPU.
+    # One run at a time: a grouped convolution of all runs takes twice as long on a CPU.
     of_runs = zip(x.transpose(1, 2), weight, bias, strict=True)
     return torch.stack([F.conv2d(*of_run, padding=padding).transpose(0, 1) for of_run in of_runs])
 
 
-def connect(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Every run's columns by a matrix of its own, of run × feature × input.
+def updating_dense(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A dense layer for every run, of run × feature × input, whose backward updates the weights.
 
-    Backward adds the weights' gradient to the weights and returns none, unless they require none:
-    of a loss times minus the learning rate that is a step of SGD, for which in float32 nothing as
-    large as the weights is written but these.
+    Backward adds the gradient to the weights in place, if they require one, and returns None for
+    it. With the loss scaled by minus the learning rate this is the SGD step, and in float32 no
+    gradient as large as the weights is stored.
     """
     return _Dense.apply(x, weight, bias)
 
 
 def normalise(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor) -> Tensor:
-    """Batch normalisation in training of every run's channels; ``mean`` and ``var`` follow."""
+    """Batch normalisation in training; updates the running ``mean`` and ``var``."""
     if is_fused(x):
         return _BatchNorm.apply(x.contiguous(), weight, bias, mean, var)
-    # Every row as a group of its own: on a CPU torch's batch normalisation reads far more slowly.
+    # As group normalisation of rows: on a CPU torch's batch normalisation is far slower.
     num, size = weight.numel(), x[0, 0].numel()
     affine = weight.flatten(), bias.flatten()
     out, of_rows, scale = torch.native_group_norm(
@@ -51,23 +51,21 @@ def normalise(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor
     )
     with torch.no_grad():
         mean.lerp_(of_rows.view_as(mean), MOMENTUM)
-        unbiased = (scale**-2 - EPS) * (size / (size - 1))  # as exact as var + EPS needs it
+        unbiased = (scale**-2 - EPS) * (size / (size - 1))  # as exact as var + EPS needs
         var.lerp_(unbiased.view_as(var), MOMENTUM)
     return out.view(x.shape)
 
 
-def absorb(
+def fold_batch_norm(
     weight: Tensor, bias: Tensor, factor: Tensor, offset: Tensor, mean: Tensor, var: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Weights and biases of a layer that does what batch normalisation before it would have done.
-
-    In evaluation that is to scale and to shift, which would take a pass over all of x.
+    """Weight and bias of a layer that includes the batch normalisation before it, in evaluation.
 
     Args:
         weight: of a layer without padding, run × feature × channel (× 3 × 3).
         bias: run × feature.
-        factor: the normalisation's own weight, run × channel.
-        offset: its own bias.
+        factor: the weight of the normalisation, run × channel.
+        offset: its bias.
         mean: its running mean.
         var: its running variance.
     """
@@ -79,7 +77,7 @@ def absorb(
 
 
 def pool(x: Tensor) -> Tensor:
-    """The largest of 2 × 2."""
+    """Max pooling over 2 × 2."""
     if is_fused(x):
         return _MaxPool.apply(x.contiguous())
     return F.max_pool2d(x.flatten(0, 1), POOL).unflatten(0, x.shape[:2])
@@ -135,7 +133,7 @@ class _Convolution(torch.autograd.Function):
             mirrored = weight.to(x.dtype).flip(3, 4).permute(0, 3, 4, 1, 2).flatten(1, 3)
             grad_x = correlate(grad, mirrored.contiguous(), None, KERNEL - 1 - ctx.padding)
         matrix, grad_bias = correlate_gradients(x, grad, ctx.padding)
-        # Contiguous as the weights are: additions to many tensors are fused where they are alike.
+        # Contiguous like the weights: only then are additions to many tensors fused.
         grad_weight = matrix.unflatten(1, (KERNEL, KERNEL, -1)).permute(0, 4, 3, 1, 2).contiguous()
         return grad_x, grad_weight, grad_bias, None
 

@@ -16,16 +16,16 @@ _SCALE, _LARGEST, _NUM_PIECES = 0.05, 32.0, 2048
 
 
 class MeanTable:
-    """E[g_q(x)] of activations and λ as functions of x, piecewise linear.
+    """E[g_q(x)] as a piecewise linear function of x, for every activation and λ.
 
-    Quadrature for every element would cost hundreds of evaluations of g. The pieces are dense near
-    zero, where a large λ bends the mean most. In the middle of a piece it is off by some 1e-5 (but
-    near a kink other than zero, where a small λ makes the mean all but jump, by several 1e-2), and
-    beyond ±32 the outermost pieces go on.
+    Quadrature for each element would evaluate g hundreds of times. The pieces are dense near zero,
+    where a large λ bends the mean most. The error within a piece is about 1e-5; near a kink other
+    than zero, where a small λ makes the mean almost jump, it is several 1e-2. Beyond ±32 the
+    outermost pieces are extended.
 
     Args:
         phi: φ of all q-activations.
-        like: a tensor of the dtype and on the device of the tables.
+        like: a tensor with the dtype and the device of the tables.
     """
 
     def __init__(self, phi: float, like: Tensor) -> None:
@@ -37,7 +37,7 @@ class MeanTable:
         self.known: dict[tuple[str, float], Means] = {}
 
     def add(self, activation: Activation, lam: Iterable[float]) -> None:
-        """Computes together what is not known yet."""
+        """Computes the missing tables together."""
         missing = sorted({value for value in lam if (activation.name, value) not in self.known})
         if not missing:
             return
@@ -46,20 +46,18 @@ class MeanTable:
             for value in missing
             if value <= SMALL_LAMBDA
         ]
-        large = self.points.new_tensor(missing[len(small) :])[:, None]  # by a dearer rule, at once
+        large = self.points.new_tensor(missing[len(small) :])[:, None]  # slower, so all at once
         means = q_mean(self.points.expand(len(large), -1), activation, large, self.phi)
         means = torch.stack([*small, *means])
         slopes = means.diff() / self.points.diff()
         offsets = means[:, :-1] - slopes * self.points[:-1]
         pairs = zip(offsets.to(self.like.dtype), slopes.to(self.like.dtype), strict=True)
-        for value, pair in zip(missing, pairs, strict=True):
-            self.known[activation.name, value] = pair
+        self.known |= {(activation.name, v): p for v, p in zip(missing, pairs, strict=True)}
 
     def rows(self, activation: Activation, lam: Sequence[float]) -> Means:
-        """Offsets and slopes, one row a run."""
+        """Offsets and slopes, one row per run."""
         self.add(activation, lam)
-        pairs = [self.known[activation.name, value] for value in lam]
-        offsets, slopes = zip(*pairs, strict=True)
+        offsets, slopes = zip(*(self.known[activation.name, value] for value in lam), strict=True)
         return torch.stack(offsets), torch.stack(slopes)
 
 

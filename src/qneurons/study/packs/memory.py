@@ -1,4 +1,4 @@
-"""Plans packs: which runs are still to be trained, which of them together, and how many at once."""
+"""How many runs fit into the memory of a device."""
 
 import math
 import re
@@ -8,27 +8,19 @@ from pathlib import Path
 import torch
 
 from qneurons.study.networks import KERNEL, BatchNormLayer, ConvolutionLayer, DenseLayer, layers
+from qneurons.study.packs.network import evaluation_batch_size, largest_layer
 from qneurons.study.runs import Run
 
-CPU_PACK = 10  # more gain nothing on a few cores
+CPU_PACK = 10  # more runs gain nothing on a few cores
 CUDA_PACK = 512
-SHARE = 0.8  # of the free memory: the rest is the allocator's, cuDNN's and everybody else's
-COPIES_OF_WEIGHTS = 4  # the weights, what gradients they have, a state on its way out, workspace
-COPIES_OF_VALUES = 4  # what a layer takes in and gives out, and the gradients of both
-COPIES_OF_EVALUATED = 6  # the largest layer of what is evaluated at once; measured, in the mean
-_EVALUATED_ELEMENTS, _EVALUATED_IMAGES = 2**23, 1024
-
-
-# --- how many runs fit ----------------------------------------------------------------------------
-
-
-def default_pack(run: Run, shape: Sequence[int], device: torch.device) -> int:
-    """How many runs like this one a pack may have, by what is free on the device."""
-    return fitting_pack(run, shape, device, free_bytes(device))
+SHARE = 0.8  # of the free memory: the allocator, cuDNN and other processes need the rest
+COPIES_OF_WEIGHTS = 4  # weights, gradients, a state on its way to the store, workspace
+COPIES_OF_VALUES = 4  # input and output of a layer, and the gradients of both
+COPIES_OF_EVALUATED = 6  # of the largest layer in evaluation; measured in the mode "mean"
 
 
 def fitting_pack(run: Run, shape: Sequence[int], device: torch.device, free: int | None) -> int:
-    """How many runs like this one a pack may have, by how many bytes are free, if that is known."""
+    """How many runs like this one fit into ``free`` bytes; the most useful number if None."""
     most = CUDA_PACK if device.type == "cuda" else CPU_PACK
     if free is None:
         return most
@@ -36,7 +28,7 @@ def fitting_pack(run: Run, shape: Sequence[int], device: torch.device, free: int
 
 
 def bytes_per_run(run: Run, shape: Sequence[int]) -> int:
-    """About what one run of a pack needs."""
+    """About how many bytes one run of a pack needs, in float32."""
     weights = values = 0
     for layer, size in layers(run.network, shape):
         values += math.prod(size)
@@ -48,22 +40,12 @@ def bytes_per_run(run: Run, shape: Sequence[int]) -> int:
             case BatchNormLayer():
                 weights += 4 * size[0]
     step = COPIES_OF_VALUES * run.batch_size * values
-    evaluated = evaluated_at_once(run.network, shape) * _widest(run.network, shape)
+    evaluated = evaluation_batch_size(run.network, shape) * largest_layer(run.network, shape)
     return 4 * (COPIES_OF_WEIGHTS * weights + max(step, COPIES_OF_EVALUATED * evaluated))
 
 
-def evaluated_at_once(network: str, shape: Sequence[int]) -> int:
-    """How many images; not by what memory is free: draws depend on it."""
-    fitting = 2 ** (_EVALUATED_ELEMENTS // _widest(network, shape)).bit_length() // 2
-    return min(fitting, _EVALUATED_IMAGES)  # more leave a CPU's caches
-
-
-def _widest(network: str, shape: Sequence[int]) -> int:
-    return max(math.prod(size) for _, size in layers(network, shape))
-
-
 def free_bytes(device: torch.device) -> int | None:
-    """Free memory of a device; None where the system does not tell."""
+    """The free memory of a device; None if the system does not tell."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     try:

@@ -1,9 +1,10 @@
-"""Many runs as one network: parameters stacked by run, and every draw a function of a run's seed.
+"""The networks of many runs as one: parameters stacked by run, draws by each run's own seed.
 
-A tensor is run × channels × batch (× height × width), so that a run is one contiguous piece, of
-which batch normalisation sees rows and the q-activation one group of elements.
+A tensor is run × channels × batch (× height × width), so that each run is contiguous: batch
+normalisation sees it as rows, and the q-activation as one group of elements.
 """
 
+import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
@@ -15,29 +16,27 @@ from qneurons.functional import sample
 from qneurons.kernels import kernel_row
 from qneurons.study import networks as n
 from qneurons.study.networks import KERNEL
-from qneurons.study.packs.layers import absorb, connect, convolve, normalise, pool
+from qneurons.study.packs.layers import convolve, fold_batch_norm, normalise, pool, updating_dense
 from qneurons.study.packs.means import Means, MeanTable, look_up
-from qneurons.study.packs.segments import ByAutograd, Draw, Elementwise, Segment, activate, segments
+from qneurons.study.packs.segments import ByAutograd, ByKernel, Segment, activate, segments
 from qneurons.study.runs import Run
 
 MODES = ("sample", "limit", "mean")
-
-
-# --- the network ----------------------------------------------------------------------------------
+_EVALUATED_ELEMENTS, _EVALUATED_IMAGES = 2**23, 1024
 
 
 class PackedNetwork:
     """A network of the paper for many runs.
 
     Args:
-        runs: of one network, with or without dropout alike.
+        runs: of one network, all with or all without dropout.
         shape: channels, height and width of an image.
-        tensors: of every name in a state_dict of :func:`~qneurons.study.networks.build` the tensors
-            of all runs, stacked.
+        tensors: for every name in the state_dict of :func:`~qneurons.study.networks.build`, the
+            tensors of all runs, stacked.
 
     Attributes:
         lam: λ of every run, which a CUDA graph reads when it is replayed.
-        num_draws: how many layers draw, each with a seed of its own for every run.
+        num_draws: how many layers draw, each with its own seed for every run.
     """
 
     def __init__(
@@ -62,14 +61,14 @@ class PackedNetwork:
     def __call__(self, x: Tensor, seeds: Tensor, *, training: bool, mode: str = "sample") -> Tensor:
         """The logits, run × class × batch, of images of run × channels × batch × height × width.
 
-        In training, backward changes the weights of dense layers (:func:`.layers.connect`).
+        In training, backward updates the weights of dense layers (:func:`.updating_dense`).
 
         Args:
             x: the images.
-            seeds: of every layer that draws, for every run.
-            training: whether dropout is in force, and batch statistics normalise; else it must be
-                :meth:`frozen`.
-            mode: what a q-activation does: ``"sample"``, ``"limit"`` or ``"mean"``.
+            seeds: for every layer that draws, one per run.
+            training: True applies dropout and normalises by batch statistics; for False the
+                network must be :meth:`frozen`.
+            mode: what a q-activation computes: ``"sample"``, ``"limit"`` or ``"mean"``.
         """
         assert self.is_frozen is not training, "train the network itself, evaluate a frozen one"
         draws = iter(seeds)
@@ -79,8 +78,7 @@ class PackedNetwork:
                     weight, bias = self._of(index, "weight", "bias")
                     x = convolve(x, weight, bias, padding=KERNEL // 2 if layer.same else 0)
                 case n.DenseLayer():
-                    weight, bias = self._of(index, "weight", "bias")
-                    x = connect(x, weight, bias)
+                    x = updating_dense(x, *self._of(index, "weight", "bias"))
                 case n.ActivationLayer():
                     x = self._activate(x, next(draws), mode)
                 case n.BatchNormLayer() if training:
@@ -91,12 +89,13 @@ class PackedNetwork:
                     x = x.movedim(2, -1).flatten(1, -2)
                 case n.DropoutLayer():
                     seed = next(draws)
-                    x = drop(x, layer.probability, seed) if self.dropout and training else x
+                    if self.dropout and training:
+                        x = seeded_dropout(x, layer.probability, seed)
         return x
 
     @torch.no_grad()
     def frozen(self, runs: slice = slice(None)) -> "PackedNetwork":
-        """Some runs for evaluation, until their next step: layers absorb normalisations."""
+        """A copy of some runs for evaluation, with batch normalisations folded into layers."""
         tensors = {name: value.detach()[runs] for name, value in self.tensors.items()}
         frozen = PackedNetwork(self.runs[runs], self.shape, tensors)
         frozen.is_frozen = True
@@ -107,12 +106,10 @@ class PackedNetwork:
                 case n.BatchNormLayer():
                     of_norm = frozen._of(index, *n.BATCH_NORM_STATE)
                 case n.ConvolutionLayer() | n.DenseLayer() if of_norm:
-                    assert layer != n.ConvolutionLayer(layer.features, same=True), (
-                        "padding is not shifted"
-                    )
+                    assert not getattr(layer, "same", False), "the zeros of padding are not shifted"
                     names = f"{index}.weight", f"{index}.bias"
-                    absorbed = absorb(*(tensors[name] for name in names), *of_norm)
-                    tensors.update(zip(names, absorbed, strict=True))
+                    folded = fold_batch_norm(*(tensors[name] for name in names), *of_norm)
+                    tensors.update(zip(names, folded, strict=True))
                     of_norm = []
         return frozen
 
@@ -120,18 +117,18 @@ class PackedNetwork:
         return [self.tensors[f"{index}.{name}"] for name in names]
 
     def _activate(self, x: Tensor, seed: Tensor, mode: str) -> Tensor:
-        def function(segment: Segment, means: Means | None) -> Elementwise:
+        def function(segment: Segment, means: Means | None) -> ByAutograd | ByKernel:
             runs, row = segment.runs, segment.activation
             if segment.kind == "base":
                 return ByAutograd(row)
             if segment.kind == "q" and mode == "mean":
                 assert means is not None, "set_means comes first"
                 return ByAutograd(lambda x: look_up(x, *means))
-            # Without noise the draw is the limit, in one kernel.
+            # With λ = φ = 0 the kernel that draws computes the limit.
             is_limit = segment.kind == "limit" or mode == "limit"
             lam, phi = (self.zero, self.zero[:1]) if is_limit else (self.lam, self.phi)
             if kernel_row(row)[0]:
-                return Draw(row, seed[runs], lam[runs], phi)
+                return ByKernel(row, seed[runs], lam[runs], phi)
             group = (-1,) + (1,) * (x.dim() - 1)
             lam, seeds = lam[runs].view(group), seed[runs].view(group)
             return ByAutograd(lambda x: sample(x, row, lam, phi, seed=seeds))
@@ -144,30 +141,36 @@ class PackedNetwork:
         self.lam.copy_(torch.tensor(lam, dtype=self.lam.dtype))
 
     def set_means(self, table: MeanTable, lam: Sequence[float]) -> None:
-        """Sets what the mode ``"mean"`` looks up, for the same λ."""
+        """Sets the tables for the mode ``"mean"``, for the same λ."""
         self.means = [
             table.rows(segment.activation, lam[segment.runs]) if segment.kind == "q" else None
             for segment in self.segments
         ]
 
 
-def drop(x: Tensor, probability: float, seed: Tensor) -> Tensor:
-    """Dropout whose mask is a function of every run's seed.
+def seeded_dropout(x: Tensor, probability: float, seed: Tensor) -> Tensor:
+    """Dropout whose mask is a function of every run's seed, on every device.
 
-    The mask is a q-ReLU at -1, which is 0 unless q < 0: with a λ for which this has the wanted
-    probability, the q-activation's kernel draws it.
+    The q-activation's kernel draws the mask: at x = -1, q-ReLU is nonzero exactly if q < 0. λ is
+    chosen so that this happens with the given probability.
     """
     quantile = NormalDist().inv_cdf(probability)
     group = (-1,) + (1,) * (x.dim() - 1)
     with torch.no_grad():
         wide = torch.promote_types(x.dtype, torch.float32)
-        lam = torch.full(seed.shape, -1 / quantile, dtype=wide, device=x.device)
-        drawn = sample(
-            torch.full_like(x, -1),
-            resolve("relu"),
-            lam.view(group),
-            torch.zeros_like(lam[:1]),
-            seed=seed.view(group),
-        )
+        lam = torch.full(seed.shape, -1 / quantile, dtype=wide, device=x.device).view(group)
+        minus_one, phi = torch.full_like(x, -1), lam.new_zeros(1)
+        drawn = sample(minus_one, resolve("relu"), lam, phi, seed=seed.view(group))
         kept = (drawn == 0).to(x.dtype).mul_(1 / (1 - probability))
     return x * kept
+
+
+def evaluation_batch_size(network: str, shape: Sequence[int]) -> int:
+    """How many images are evaluated at once. Not by free memory, because draws depend on it."""
+    fitting = 2 ** (_EVALUATED_ELEMENTS // largest_layer(network, shape)).bit_length() // 2
+    return min(fitting, _EVALUATED_IMAGES)  # more would not fit into a CPU's caches
+
+
+def largest_layer(network: str, shape: Sequence[int]) -> int:
+    """The number of elements that the largest layer takes in, for one image."""
+    return max(math.prod(size) for _, size in n.layers(network, shape))

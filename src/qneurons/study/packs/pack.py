@@ -1,9 +1,10 @@
-"""Trains a pack of runs, epoch by epoch, by the paper's protocol."""
+"""Trains a pack of runs, one epoch after another, by the paper's protocol."""
 
 import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,28 +13,31 @@ from torch import Tensor
 from qneurons.noise import seeded_delta
 from qneurons.study.data import ARRAYS, Dataset
 from qneurons.study.packs.means import MeanTable
-from qneurons.study.packs.memory import evaluated_at_once
-from qneurons.study.packs.network import MODES, PackedNetwork
+from qneurons.study.packs.network import MODES, PackedNetwork, evaluation_batch_size
 from qneurons.study.packs.randomness import initial_states, orders, stream, words
 from qneurons.study.packs.segments import Segment
 from qneurons.study.runs import Epoch, Run, packable, parse_setting
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
-GRADIENT_NOISE_DECAY = 0.55  # of the variance, as Neelakantan et al. (2015)
-_MEANS_AHEAD = 16  # epochs whose means are computed together on CUDA, in the time of one
-_STEPS_AHEAD = 64  # that the host may queue before it looks whether to stop
+GRADIENT_NOISE_DECAY = 0.55  # of the variance, as in Neelakantan et al. (2015)
+_RECORDED = (
+    *("train_loss", "train_loss_limit", "test_loss", "test_accuracy"),
+    *("test_loss_limit", "test_accuracy_limit", "test_loss_mean", "test_accuracy_mean"),
+)
+_MEANS_AHEAD = 16  # epochs whose means are computed together on CUDA, as fast as one
+_STEPS_AHEAD = 64  # the host queues at most so many before it asks whether to stop
 
 
 class Pack:
     """Runs that are trained together on one device.
 
-    Everything random is a function of a run's seed, the epoch and the step. So the tensors after an
-    epoch are all that a run needs to go on, alone or in any pack; runs with the same seed share
-    their initial weights, the order of their data and their draws.
+    Everything random is a function of a run's seed, the epoch and the step. So a run can continue
+    from its tensors after an epoch, alone or in any pack, and runs with the same seed share their
+    initial weights, the order of their data and their draws.
 
     Args:
-        runs: with equal :func:`packable`; those with the same activation and kind of setting are
-            best neighbours.
+        runs: with equal :func:`packable`. Runs with the same activation and kind of setting should
+            be neighbours, for speed.
         dataset: the runs' data.
         device: where to train. On CUDA a step is one CUDA graph.
         precision: ``"fp32"``, ``"tf32"``, ``"bf16"`` (activations, by autocast) or ``"fp64"``.
@@ -51,7 +55,7 @@ class Pack:
         state: dict[str, Tensor] | None = None,
         epoch: int = 0,
     ) -> None:
-        assert len({packable(run) for run in runs}) == 1, "these runs do not go together"
+        assert len({packable(run) for run in runs}) == 1, "these runs cannot share a pack"
         assert precision in PRECISIONS, precision
         self.runs, self.epoch, self.precision, self.device = tuple(runs), epoch, precision, device
         self.settings = [parse_setting(run.setting) for run in runs]
@@ -64,7 +68,7 @@ class Pack:
         self.parameters = [value.requires_grad_() for value in self.network.parameters()]
         self.data = [getattr(dataset, name).to(device) for name in ARRAYS]
         self.means = MeanTable(first.phi, self.network.lam)
-        self.chunk = evaluated_at_once(first.network, shape)
+        self.chunk = evaluation_batch_size(first.network, shape)
         self.batch_size = first.batch_size
         self.num_steps = -(-len(dataset.x_train) // self.batch_size)
         noisy = [i for i, setting in enumerate(self.settings) if setting.eta]
@@ -73,46 +77,42 @@ class Pack:
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
 
     def _allocate(self, num_images: int) -> None:
-        """What a step reads, filled anew for every epoch at the same place, as CUDA graphs need."""
+        """What a step reads. Every epoch refills it in place, because CUDA graphs need that."""
         seeds = list(dict.fromkeys(run.seed for run in self.runs))
-        num_draws = self.network.num_draws
-        if len(self.noisy):
-            num_draws += len(self.parameters)
-        device, num_runs = self.device, len(self.runs)
+        num_draws = self.network.num_draws + (len(self.parameters) if len(self.noisy) else 0)
+        integers: dict[str, Any] = {"dtype": torch.int64, "device": self.device}
+        floats: dict[str, Any] = {"dtype": self.dtype, "device": self.device}
         self.distinct_seeds = seeds
-        self.which_order = torch.tensor([seeds.index(run.seed) for run in self.runs], device=device)
-        self.order = torch.empty(len(seeds), num_images, dtype=torch.int64, device=device)
-        self.seeds = torch.empty(
-            self.num_steps, num_draws, num_runs, dtype=torch.int64, device=device
-        )
-        self.rates = torch.empty(self.num_steps, dtype=self.dtype, device=device)
-        self.deviations = torch.empty(
-            self.num_steps, len(self.noisy), dtype=self.dtype, device=device
-        )
-        self.step = torch.zeros(1, dtype=torch.int64, device=device)
+        self.which_order = torch.tensor([seeds.index(run.seed) for run in self.runs], **integers)
+        self.order = torch.empty(len(seeds), num_images, **integers)
+        self.seeds = torch.empty(self.num_steps, num_draws, len(self.runs), **integers)
+        self.rates = torch.empty(self.num_steps, **floats)
+        self.deviations = torch.empty(self.num_steps, len(self.noisy), **floats)
+        self.step = torch.zeros(1, **integers)
 
     # --- one epoch --------------------------------------------------------------------------------
 
     def train_epoch(self, stop: Callable[[], bool] = lambda: False) -> list[Epoch] | None:
-        """Trains one epoch and evaluates; None if stopped in the middle, the pack is then spent."""
+        """Trains and evaluates one epoch; None if stopped within it, then discard the pack."""
         start = time.perf_counter()
         with computing(self.precision, self.device):
             self._begin(self.epoch + 1)
             for step in range(self.num_steps):
                 if stop():
                     return None
-                self._train(self._batch_size(step))
+                left = self.order.shape[1] - step * self.batch_size
+                self._train(min(self.batch_size, left))
                 if self.device.type == "cuda" and step % _STEPS_AHEAD == 0:
                     torch.cuda.synchronize(self.device)
             self.epoch += 1
             return self._record(start, stop)
 
     def state(self) -> dict[str, Tensor]:
-        """Copies of all tensors on the CPU, of which the first dimension is the run."""
+        """Copies of all tensors on the CPU; the first dimension is the run."""
         return {k: v.detach().to("cpu", copy=True) for k, v in self.network.tensors.items()}
 
     def _begin(self, epoch: int) -> None:
-        """Draws the epoch's order of images and every step's seeds; sets λ and learning rates."""
+        """Draws the order of the images and the seeds of all steps; sets λ and learning rates."""
         self.lam = [setting.lam(epoch) for setting in self.settings]
         self.network.set_lam(self.lam)
         streams = [stream(seed, "order", epoch) for seed in self.distinct_seeds]
@@ -127,14 +127,9 @@ class Pack:
 
     def _seeds(self, use: str, epoch: int, num_steps: int, num_draws: int) -> Tensor:
         """Seeds of step × draw × run."""
-        streams = [stream(run.seed, use, epoch) for run in self.runs]
+        streams = torch.tensor([stream(r.seed, use, epoch) for r in self.runs], device=self.device)
         steps, draws = (torch.arange(num, device=self.device) for num in (num_steps, num_draws))
-        return words(
-            torch.tensor(streams, device=self.device), steps[:, None, None], draws[:, None]
-        )
-
-    def _batch_size(self, step: int) -> int:
-        return min(self.batch_size, self.order.shape[1] - step * self.batch_size)
+        return words(streams, steps[:, None, None], draws[:, None])
 
     def _train(self, batch_size: int) -> None:
         if self.device.type != "cuda":
@@ -145,12 +140,12 @@ class Pack:
         self._graphs[batch_size].replay()
 
     def _train_eagerly(self, batch_size: int) -> None:
-        """One step of every run: a deterministic function of the tensors that it reads."""
+        """One step of every run, as a deterministic function of tensors."""
         x_train, y_train, *_ = self.data
         batch = torch.arange(batch_size, device=self.device) + self.step * self.batch_size
         picked = self.order.index_select(1, batch).index_select(0, self.which_order)
         seeds = self.seeds.index_select(0, self.step).squeeze(0)
-        # Whole images at a time, where x_train[picked] would copy pixel by pixel on the CPU.
+        # Copies whole images; on the CPU x_train[picked] would copy pixel by pixel.
         batch_images = x_train.index_select(0, picked.flatten()).unflatten(0, picked.shape)
         images = _scaled(batch_images, self.dtype).transpose(1, 2)
         logits = self.network(images, seeds[: self.network.num_draws], training=True)
@@ -160,12 +155,12 @@ class Pack:
 
     @torch.no_grad()
     def _change_parameters(self, losses: Tensor, noise_seeds: Tensor) -> None:
-        """A step of SGD: the gradients of -rate × loss are the changes."""
+        """A step of SGD: the changes are the gradients of -rate × loss."""
         rate = self.rates.index_select(0, self.step)
         changes = torch.autograd.grad(
             losses, self.parameters, -rate.expand_as(losses), allow_unused=True
         )
-        # None of the weights of dense layers, which backward has changed already.
+        # The change is None for the weights of dense layers: backward has updated them already.
         pairs = zip(self.parameters, changes, strict=True)
         left = {parameter: change for parameter, change in pairs if change is not None}
         torch._foreach_add_(list(left), list(left.values()))
@@ -177,14 +172,14 @@ class Pack:
             parameter.index_add_(0, self.noisy, _noise(parameter, seed, deviation), alpha=-1)
 
     def _capture(self, batch_size: int) -> None:
-        """Records a step as a CUDA graph; what trying it out changes is put back."""
+        """Captures a step as a CUDA graph, and restores what the warm-up has changed."""
         changed = [*self.network.tensors.values(), self.step]
         kept = [tensor.detach().clone() for tensor in changed]
         stream = torch.cuda.Stream(self.device)
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
-            for _ in range(2):  # libraries choose their kernels, Triton compiles
-                self.step.zero_()  # after the last step there is none
+            for _ in range(2):  # libraries choose kernels, Triton compiles
+                self.step.zero_()  # the capture may come at the last step
                 self._train_eagerly(batch_size)
         torch.cuda.current_stream(self.device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
@@ -202,9 +197,9 @@ class Pack:
         everyone, is_tenth = slice(len(self.runs)), self.epoch % 10 == 0
         plan = [(everyone, x_train, y_train, "sample"), (everyone, x_test, y_test, "sample")]
         noisy = [segment for segment in self.network.segments if segment.kind == "q"]
-        if noisy:  # what draws nothing is the same in all modes
+        if noisy:  # for the others all modes are the same
             self._add_means(noisy)
-            drawing = slice(noisy[0].start, noisy[-1].stop)
+            drawing = slice(noisy[0].runs.start, noisy[-1].runs.stop)
             plan += [(drawing, x_test, y_test, mode) for mode in MODES[1:]]
             if is_tenth:
                 plan.append((drawing, x_train, y_train, "limit"))
@@ -218,47 +213,18 @@ class Pack:
         train_limit = train[0].clone() if is_tenth else torch.full_like(train[0], math.nan)
         if noisy and is_tenth:
             train_limit[drawing] = others.pop()[0]
-        tests = [sample.clone() for _ in MODES]
-        for test, other in zip(tests[1:], others, strict=False):  # none where nothing draws
-            test[:, drawing] = other
-        (train_loss, _), *tests = torch.stack([train, *tests]).tolist()
-        without_noise = train_limit.tolist()
+        limit, mean = sample.clone(), sample.clone()
+        if noisy:
+            limit[:, drawing], mean[:, drawing] = others
+        rows = torch.stack([train[0], train_limit, *sample, *limit, *mean]).T.tolist()
         seconds = (time.perf_counter() - start) / len(self.runs)
-        return [
-            self._epoch(
-                i,
-                train_loss[i],
-                without_noise[i],
-                [(loss[i], right[i]) for loss, right in tests],
-                seconds,
-            )
-            for i in range(len(self.runs))
-        ]
-
-    def _epoch(
-        self,
-        i: int,
-        train_loss: float,
-        train_loss_limit: float,
-        tests: list[tuple[float, float]],
-        seconds: float,
-    ) -> Epoch:
-        (loss, right), (loss_limit, right_limit), (loss_mean, right_mean) = tests
-        return Epoch(
-            run=self.runs[i].id,
-            epoch=self.epoch,
-            lam=self.lam[i],
-            train_loss=train_loss,
-            train_loss_limit=train_loss_limit,
-            test_loss=loss,
-            test_accuracy=right,
-            test_loss_limit=loss_limit,
-            test_accuracy_limit=right_limit,
-            test_loss_mean=loss_mean,
-            test_accuracy_mean=right_mean,
-            diverged=not (math.isfinite(train_loss) and math.isfinite(loss)),
-            seconds=seconds,
-        )
+        epochs = []
+        for run, lam, row in zip(self.runs, self.lam, rows, strict=True):
+            values = dict(zip(_RECORDED, row, strict=True))
+            diverged = not all(math.isfinite(values[name]) for name in ("train_loss", "test_loss"))
+            about = run.id, self.epoch, lam
+            epochs.append(Epoch(*about, diverged=diverged, seconds=seconds, **values))
+        return epochs
 
     def _add_means(self, noisy: Sequence[Segment]) -> None:
         for segment in noisy:
@@ -274,7 +240,7 @@ class Pack:
     def _evaluate(
         self, runs: slice, images: Tensor, labels: Tensor, mode: str, stop: Callable[[], bool]
     ) -> Tensor | None:
-        """Mean loss and accuracy of some runs over a whole set, 2 × run."""
+        """Mean loss and accuracy of some runs over a whole set, as 2 × run."""
         network, num_runs = self.network.frozen(runs), len(self.runs[runs])
         if mode == "mean":
             network.set_means(self.means, self.lam[runs])
@@ -299,14 +265,14 @@ def _scaled(images: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _noise(like: Tensor, seed: Tensor, deviation: Tensor) -> Tensor:
-    """Normal noise for some runs: with φ = 0 and λ its deviation, δ is just that."""
+    """Normal noise for some runs: this is δ with φ = 0 and λ its standard deviation."""
     zero, shape = torch.zeros_like(deviation[:1]), (len(seed), *like.shape[1:])
     return seeded_delta(shape, seed, deviation, zero, like[0].numel(), dtype=like.dtype)
 
 
 @contextlib.contextmanager
 def computing(precision: str, device: torch.device) -> Iterator[None]:
-    """Sets how products are rounded and, for Triton and CUDA graphs, the device; puts it back."""
+    """Sets the precision of products and the device of Triton and CUDA graphs, for a while."""
     place = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     is_tf32 = precision == "tf32"

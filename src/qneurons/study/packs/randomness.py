@@ -1,4 +1,4 @@
-"""What a run draws: every draw is a function of the run's seed and of a named stream."""
+"""What a run draws: every draw is a function of the run's seed and a named stream."""
 
 import hashlib
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from qneurons.study.runs import Run
 
 
 def stream(seed: int, *names: object) -> int:
-    """A seed of 63 bits for one use of a run's randomness, as in ``stream(0, "order", epoch)``."""
+    """A seed of 63 bits for one use of a run's seed, as in ``stream(0, "order", epoch)``."""
     digest = hashlib.sha256(repr((seed, *names)).encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1
 
@@ -28,13 +28,12 @@ def words(streams: Tensor, *counters: Tensor) -> Tensor:
 
 def orders(streams: Tensor, num: int) -> Tensor:
     """A permutation of 0, …, num - 1 for every stream."""
-    return words(streams[:, None], torch.arange(num, device=streams.device)).argsort(
-        dim=1, stable=True
-    )
+    drawn = words(streams[:, None], torch.arange(num, device=streams.device))
+    return drawn.argsort(dim=1, stable=True)
 
 
 def initial_states(runs: Sequence[Run], shape: Sequence[int]) -> dict[str, Tensor]:
-    """Tensors of every run, which depend on its seed alone, stacked."""
+    """The initial tensors of every run, stacked; they depend on its seed alone."""
     own = {
         seed: n.initial_state(runs[0].network, shape, stream(seed, "weights"))
         for seed in {run.seed for run in runs}

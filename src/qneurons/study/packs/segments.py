@@ -1,4 +1,4 @@
-"""The activations of a pack: one call for neighbouring runs alike, which writes where they are."""
+"""The activations of a pack: one call for each segment of similar runs, without copies."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -16,37 +16,29 @@ from qneurons.study.runs import Run, parse_setting
 
 @dataclass(frozen=True)
 class Segment:
-    """Neighbouring runs of a pack with the same activation, in the same kind of setting."""
+    """Neighbouring runs of a pack with the same activation and kind of setting."""
 
     activation: Activation
     kind: str
-    start: int
-    stop: int
-
-    @property
-    def runs(self) -> slice:
-        return slice(self.start, self.stop)
+    runs: slice
 
 
 def segments(runs: Sequence[Run]) -> list[Segment]:
-    def kind(run: Run) -> tuple[str, str]:
+    def key(run: Run) -> tuple[str, str]:
         kind = parse_setting(run.setting).kind
         return run.activation, "base" if kind == "gradient-noise" else kind
 
     found, start = [], 0
-    for (activation, name), members in itertools.groupby(runs, kind):
+    for (activation, kind), members in itertools.groupby(runs, key):
         stop = start + len(list(members))
-        found.append(Segment(resolve(activation), name, start, stop))
+        found.append(Segment(resolve(activation), kind, slice(start, stop)))
         start = stop
     return found
 
 
-# --- what a segment computes ----------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class ByAutograd:
-    """Any function: f itself, the mean, or a row without a kernel."""
+    """Any function: f itself, the mean, or a q-activation without a kernel."""
 
     function: Callable[[Tensor], Tensor]
 
@@ -56,13 +48,13 @@ class ByAutograd:
     def backward(self, grad: Tensor, x: Tensor, out: Tensor) -> None:
         with torch.enable_grad():
             x = x.detach().requires_grad_()
-            (pulled,) = torch.autograd.grad(self.function(x), x, grad)
-        out.copy_(pulled)
+            (grad_x,) = torch.autograd.grad(self.function(x), x, grad)
+        out.copy_(grad_x)
 
 
 @dataclass(frozen=True)
-class Draw:
-    """A kernel's q-activation with a seed and a λ for every run; the limit if λ and φ are zero."""
+class ByKernel:
+    """A q-activation with a seed and a λ for every run; the limit if λ and φ are zero."""
 
     activation: Activation
     seed: Tensor
@@ -83,16 +75,16 @@ class Draw:
         return backend, (self.seed, self.lam, self.phi, x[0].numel(), name, parameters)
 
 
-Elementwise = ByAutograd | Draw  # forward, and the pull of a gradient; both write to out
+Elementwise = ByAutograd | ByKernel  # forward and backward write to ``out``
 
 
 def activate(x: Tensor, parts: Sequence[tuple[slice, Elementwise]]) -> Tensor:
-    """Of x, whose first dimension is the run, every part by its own function."""
+    """Applies each function to its runs; the first dimension of x is the run."""
     return _Activate.apply(x.contiguous(), parts)
 
 
 class _Activate(torch.autograd.Function):
-    """Without ``split`` and ``cat``, which would copy x and its gradient once more."""
+    """Avoids ``split`` and ``cat``, which would copy x and its gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, parts: Sequence[tuple[slice, Elementwise]]) -> Tensor:

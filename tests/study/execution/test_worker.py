@@ -3,19 +3,10 @@
 import pytest
 import torch
 
-from qneurons.study.execution import executor
-from qneurons.study.execution.executor import (
-    Ended,
-    Halt,
-    Outcome,
-    Saving,
-    Task,
-    Terms,
-    Trained,
-    never,
-)
+from qneurons.study.execution import Halt, Outcome
+from qneurons.study.execution.executor import Ended, SaveRequest, Task, Trained, TrainingOptions
 from qneurons.study.execution.plan import Job
-from qneurons.study.execution.work import train, work
+from qneurons.study.execution.worker import run_task, train_pack
 
 CPU = torch.device("cpu")
 
@@ -25,7 +16,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 1000.0
-        monkeypatch.setattr(executor.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr("time.monotonic", lambda: self.now)
 
     def takes(self, seconds):
         """For a fake pack: every epoch takes so long."""
@@ -41,15 +32,17 @@ def clock(monkeypatch):
     return Clock(monkeypatch)
 
 
-def savings(study, pack_class, *, halt=None, epoch=0, state=None, device=CPU, **terms):
-    """All that is saved of a study's runs in one pack, and the epochs as they were told."""
-    terms = Terms(device, "fp32", study.epochs, pack_class=pack_class, **terms)
-    task = Task(Job(study.runs, epoch), None, lambda: state)
-    told = list(train(task, terms, halt or Halt(never, None)))
-    epochs = [
-        (part.epoch, len(part.records), part.seconds) for part in told if isinstance(part, Trained)
-    ]
-    return [part for part in told if isinstance(part, Saving)], epochs
+def make_task(study, pack_class, *, epoch=0, state=None, **options):
+    options = TrainingOptions("fp32", study.epochs, pack_class=pack_class, **options)
+    return Task(Job(study.runs, epoch), None, options, lambda: state)
+
+
+def savings(study, pack_class, *, halt=None, device=CPU, **options):
+    """All that is saved of a study's runs in one pack, and its epochs."""
+    task = make_task(study, pack_class, **options)
+    messages = list(train_pack(task, device, halt or Halt()))
+    epochs = [(m.epoch, len(m.records), m.seconds) for m in messages if isinstance(m, Trained)]
+    return [message for message in messages if isinstance(message, SaveRequest)], epochs
 
 
 def saved_epochs(found):
@@ -58,20 +51,19 @@ def saved_epochs(found):
 
 def test_a_pack_is_saved_when_due_and_at_its_end(make_study, fake_pack, clock):
     study = make_study(num_seeds=2, epochs=8)
-    found, told = savings(study, fake_pack(on_step=clock.takes(9.0)), checkpoint_s=27.0)
+    found, epochs = savings(study, fake_pack(on_step=clock.takes(9.0)), checkpoint_s=27.0)
     assert saved_epochs(found) == [[1, 2, 3], [4, 5, 6], [7, 8]]
     assert [saving.epoch for saving in found] == [3, 6, 8]
     assert [saving.state is None for saving in found] == [False, False, True]
-    assert told == [(epoch, 2, 9.0) for epoch in range(1, 9)]
+    assert epochs == [(epoch, 2, 9.0) for epoch in range(1, 9)]
 
 
 def test_saving_takes_a_small_part_of_the_time(make_study, fake_pack, clock):
-    study = make_study(num_seeds=1, epochs=60)
-    terms = Terms(CPU, "fp32", 60, checkpoint_s=3.0, pack_class=fake_pack(on_step=clock.takes(3.0)))
+    study, pack_class = make_study(num_seeds=1, epochs=60), fake_pack(on_step=clock.takes(3.0))
     epochs = []
-    for told in train(Task(Job(study.runs, 0), None, lambda: None), terms, Halt(never, None)):
-        if isinstance(told, Saving):
-            epochs.append(told.epoch)
+    for message in train_pack(make_task(study, pack_class, checkpoint_s=3.0), CPU, Halt()):
+        if isinstance(message, SaveRequest):
+            epochs.append(message.epoch)
             clock.now += 6.0  # that is what saving takes
     assert epochs == [1, 21, 41, 60]
 
@@ -94,7 +86,7 @@ def test_a_stop_between_epochs_saves_all_of_them(make_study, fake_pack, clock):
         if pack.epoch == 2:
             asked.append(True)
 
-    halt = Halt(lambda: bool(asked), None)
+    halt = Halt(lambda: bool(asked))
     found, _ = savings(make_study(epochs=9), fake_pack(on_step=on_step), halt=halt)
     # The third epoch was short: it was finished.
     assert saved_epochs(found) == [[1, 2, 3]]
@@ -111,7 +103,7 @@ def test_a_stop_in_a_long_epoch_saves_those_before_it(make_study, fake_pack, clo
             asked.append(True)
 
     study = make_study(epochs=9)
-    halt = Halt(lambda: bool(asked), None)
+    halt = Halt(lambda: bool(asked))
     (saving,), _ = savings(study, fake_pack(on_step=on_step), halt=halt, checkpoint_s=1e9)
     assert (saving.epoch, saved_epochs([saving])) == (2, [[1, 2]])
     (short,), _ = savings(make_study(epochs=2), fake_pack(), keep_state=True)
@@ -119,13 +111,13 @@ def test_a_stop_in_a_long_epoch_saves_those_before_it(make_study, fake_pack, clo
 
 
 def test_a_stop_in_the_first_epoch_has_nothing_to_save(make_study, fake_pack):
-    found, told = savings(make_study(), fake_pack(), halt=Halt(lambda: True, None))
-    assert found == told == []
+    found, epochs = savings(make_study(), fake_pack(), halt=Halt(lambda: True))
+    assert found == epochs == []
 
 
 def test_no_epoch_is_begun_that_would_end_too_late(make_study, fake_pack, clock):
     for limit, epochs in [(30.0, [1, 2, 3]), (26.0, [1, 2])]:
-        halt = Halt(never, limit)
+        halt = Halt(time_limit=limit)
         found, _ = savings(make_study(epochs=9), fake_pack(on_step=clock.takes(9.0)), halt=halt)
         assert [epoch for part in saved_epochs(found) for epoch in part] == epochs
         assert halt.outcome is Outcome.TIME_LIMIT
@@ -156,21 +148,20 @@ def test_after_a_divergence_a_pack_goes_on_as_a_resumed_one(make_study, fake_pac
 
 
 def test_when_all_have_diverged_there_is_no_state_to_keep(make_study, fake_pack):
-    found, told = savings(make_study(num_seeds=2), fake_pack(diverging=[(0, 1), (1, 2)]))
+    found, epochs = savings(make_study(num_seeds=2), fake_pack(diverging=[(0, 1), (1, 2)]))
     assert saved_epochs(found) == [[1], [2]]
     assert found[-1].state is None
-    assert len(told) == 2
+    assert len(epochs) == 2
 
 
 def test_out_of_memory_is_told_and_other_errors_are_not(make_study, fake_pack, monkeypatch):
     monkeypatch.setattr("qneurons.provenance.commit", lambda: "0123456")
-    task = Task(Job(make_study(num_seeds=2).runs, 0), None, lambda: None)
-    terms = Terms(CPU, "fp32", 2, pack_class=fake_pack(fits=1))
-    assert list(work(task, terms, Halt(never, None)))[1:] == [Ended(out_of_memory=True)]
+    task = make_task(make_study(num_seeds=2), fake_pack(fits=1))
+    assert list(run_task(task, CPU, Halt()))[1:] == [Ended(out_of_memory=True)]
 
     def on_step(pack):
         raise RuntimeError("shapes do not fit")
 
-    terms = Terms(CPU, "fp32", 2, pack_class=fake_pack(on_step=on_step))
+    task = make_task(make_study(), fake_pack(on_step=on_step))
     with pytest.raises(RuntimeError, match="shapes"):
-        list(work(task, terms, Halt(never, None)))
+        list(run_task(task, CPU, Halt()))
