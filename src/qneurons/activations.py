@@ -346,18 +346,9 @@ def register(
         raise ValueError(f"the name of an activation must be an identifier, got {name!r}")
     if name in _TABLE:
         raise ValueError(f"activation {name!r} is registered already; choose another name")
-    generic = _from_callable(f)
-    row = replace(
-        generic,
-        name=name,
-        derivative=derivative or generic.derivative,
-        difference=difference,
-        parameters=dict(parameters or {}),
-        rule=rule,
-        kinks=kinks,
-        module=module,
-        functions=functions,
-    )
+    slope = derivative or functools.partial(_by_autograd, f)
+    values = dict(parameters or {})
+    row = Activation(name, f, slope, difference, values, rule, kinks, module, functions)
     _TABLE[name] = row
     return row
 

@@ -49,13 +49,7 @@ def drawn_difference(  # no record of the arguments: making one takes longer tha
     parameters: list[float],
     activation: Activation,
 ) -> Tensor:
-    """g(x, δ) with δ drawn from the seeds, for an activation that the kernels know.
-
-    Args:
-        seed: one for each group of elements, as ``lam``; see :mod:`qneurons.kernels.plain`.
-        inner: how many neighbours belong to one group.
-        name: the activation as the kernels know it, with its ``parameters``.
-    """
+    """g(x, δ) with δ drawn from the seeds; the arguments are those of ``plain.backward``."""
     if is_compiling() or is_transformed():
         function = _Difference if is_compiling() else _ForwardDifference
         return function.apply(x, None, seed, lam, phi, inner, activation)

@@ -94,14 +94,6 @@ ROW(small_hardtanh, low, high) {
     return (Difference){steps == STILL ? g.value : value, g.slope};
 }
 
-ROW(q_relu6, unused1, unused2) {
-    return q_hardtanh(x, delta, 0, 6, steps);
-}
-
-ROW(small_relu6, unused1, unused2) {
-    return small_hardtanh(x, delta, 0, 6, steps);
-}
-
 INLINE float hardswish_gate(float x) {
     return at_most(at_least((x + 3) * (1 / 6.0f), 0.0f), 1.0f);
 }
@@ -152,16 +144,6 @@ ROW(q_elu, alpha, unused) {
     return (Difference){g.value, alpha * g.slope + (1 - alpha) * relu.slope};
 }
 
-ROW(q_selu, unused1, unused2) {
-    Difference g = q_elu(x, delta, 1.67326324f, 0, steps);
-    return (Difference){1.05070099f * g.value, 1.05070099f * g.slope};
-}
-
-ROW(q_celu, alpha, unused) {
-    Difference g = unit_elu(x * (1 / alpha), delta, 1);
-    return (Difference){alpha * g.value, g.slope};
-}
-
 /* --- the logistic function and what is made of it ------------------------------------------- */
 
 /* sigma and its kin at two points 0 <= near <= far, given near and far - near. Divided by |delta|
@@ -198,11 +180,6 @@ ROW(q_sigmoid, unused1, unused2) {
     float slope_across = (slope.x - s.q * slope.b) * l.inverse;
     return (Difference){with_sign(s.across ? l.sum : l.rise, x),
                         s.across ? slope_across : slope_far - s.c * l.fall};
-}
-
-ROW(q_tanh, unused1, unused2) {
-    Difference sigmoid = q_sigmoid(2 * x, delta, 0, 0, steps);
-    return (Difference){2 * sigmoid.value, 4 * sigmoid.slope};
 }
 
 ROW(q_softplus, beta, unused) {
@@ -388,20 +365,10 @@ ROW(small_unit_elu, unused1, unused2) {
     return (Difference){at_least(x, ZERO) + low * e * half.sinhc, e * (half.cosh + m * half.sinhc)};
 }
 
-ROW(small_celu, alpha, unused) {
-    Difference g = small_unit_elu(x * (1 / alpha), delta, 0, 0, steps);
-    return (Difference){alpha * g.value, g.slope};
-}
-
 ROW(small_elu, alpha, unused) {
     Difference g = small_unit_elu(x, delta, 0, 0, steps);
     float positive = at_least(x, ZERO);
     return (Difference){positive + alpha * (g.value - positive), x < 0 ? alpha * g.slope : 1};
-}
-
-ROW(small_selu, unused1, unused2) {
-    Difference g = small_elu(x, delta, 1.67326324f, 0, steps);
-    return (Difference){1.05070099f * g.value, 1.05070099f * g.slope};
 }
 
 ROW(small_sigmoid, unused1, unused2) {
@@ -413,11 +380,6 @@ ROW(small_sigmoid, unused1, unused2) {
     float turn = m - e * (e * m - 0.5f * h2 * half.sinhc);
     return (Difference){x * half.sinhc * e / below,
                         e * inverse * (half.cosh - inverse * half.sinhc * turn)};
-}
-
-ROW(small_tanh, unused1, unused2) {
-    Difference g = small_sigmoid(x + x, delta, 0, 0, steps);
-    return (Difference){2 * g.value, 4 * g.slope};
 }
 
 ROW(small_silu, unused1, unused2) {
@@ -495,3 +457,22 @@ ROW(small_gelu, unused1, unused2) {
     float slope = tail - slant * (l - m2 * power_series(M[more], 3 + more, z));
     return (Difference){at_least(x, ZERO) - value, x < 0 ? slope : 1 - slope};
 }
+
+/* --- rows that are made of others, for any steps and for small ones -------------------------- */
+
+#define DERIVED_ROWS(q)                                                                           \
+    ROW(q##_relu6, unused1, unused2) { return q##_hardtanh(x, delta, 0, 6, steps); }              \
+    ROW(q##_selu, unused1, unused2) {                                                             \
+        Difference g = q##_elu(x, delta, 1.67326324f, 0, steps);                                  \
+        return (Difference){1.05070099f * g.value, 1.05070099f * g.slope};                        \
+    }                                                                                             \
+    ROW(q##_celu, alpha, unused) {                                                                \
+        Difference g = q##_unit_elu(x * (1 / alpha), delta, 0, 0, steps);                         \
+        return (Difference){alpha * g.value, g.slope};                                            \
+    }                                                                                             \
+    ROW(q##_tanh, unused1, unused2) {                                                             \
+        Difference g = q##_sigmoid(2 * x, delta, 0, 0, steps);                                    \
+        return (Difference){2 * g.value, 4 * g.slope};                                            \
+    }
+DERIVED_ROWS(q)
+DERIVED_ROWS(small)
