@@ -100,11 +100,12 @@ def run_there(connection, address, studies):
     Sends outcomes and events.
     """
     from qneurons.study.execution.ray_cluster import connected
-    from qneurons.study.execution.ray_executor import ray_executor
+    from qneurons.study.execution.ray_executor import RayExecutor, ray_executor
 
     with connected(address):
+        found = ray_executor(address, halt=Halt())
         for study, folder, time_limit, options in studies:
-            executor = ray_executor(address, halt=Halt(time_limit=time_limit))
+            executor = RayExecutor(found._workers, found._pool, Halt(time_limit=time_limit))
             events = []
             outcome = run(study, folder, executor, on_event=events.append, **options)
             connection.send((outcome, events))

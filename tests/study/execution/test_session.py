@@ -46,6 +46,7 @@ def test_epochs_are_counted_before_they_are_saved(bench, make_study, fake_pack):
     first, second = [(0, 4, 0), (1, 4, 4), (2, 4, 8)], [(0, 2, 8), (1, 2, 10), (2, 2, 12)]
     assert seen == first + second
     assert bench.events[-1].rate > 0
+    assert sum(not event.pack for event in bench.events) == 2  # planned twice, at both ends
 
 
 def test_what_a_killed_process_left_of_a_finished_study_is_deleted(bench, make_study, fake_pack):
