@@ -12,7 +12,7 @@ from torch.compiler import is_compiling
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# True inside vmap, grad, jvp and the other transforms of torch.func. Torch has no public question.
+# True inside vmap, grad, jvp and the other transforms of torch.func. No public name answers it.
 in_func_transform = _C._are_functorch_transforms_active
 
 # The file whose dependencies include the OpenMP library that torch runs on.
@@ -43,7 +43,7 @@ def is_unobserved(x: Tensor, seed: Tensor, lam: Tensor, phi: Tensor) -> bool:
         and is_plain_memory(x)
         and not in_func_transform()
         and not _C._len_torch_dispatch_stack()
-        and _C._get_tracing_state() is None  # torch.jit.is_tracing takes three times as long
+        and _C._get_tracing_state() is None  # torch.jit.is_tracing takes twice as long
     )
 
 
