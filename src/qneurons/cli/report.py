@@ -26,7 +26,7 @@ def report(
     with one_line_errors(debug):
         chosen = load_study(study) if study else None
         opened = Store.open(store, readonly=True)
-        from qneurons.report.page import write_report
+        from qneurons.report import write_report
 
         folder = out or store.absolute().parent / "report"
         files = write_report(opened.frame(), folder, study=chosen)
@@ -49,8 +49,7 @@ def figures(
 ) -> None:
     """Draw the law of q and the density of every q-neuron, exactly and without training."""
     with one_line_errors(debug):
-        from qneurons.report.figures.densities import LAMS, PAPER_ACTIVATIONS
-        from qneurons.report.figures.neurons import write_figures
+        from qneurons.report.figures import LAMS, PAPER_ACTIVATIONS, write_figures
 
         drawn = activation or PAPER_ACTIVATIONS
         for file in write_figures(out, activations=drawn, lams=lam or LAMS):

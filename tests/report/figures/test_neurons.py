@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+for package in ("matplotlib", "polars", "scipy"):
+    pytest.importorskip(package)
+
 from qneurons.report.figures import neurons
 from qneurons.report.figures.densities import law_of_q, neuron_density
 from qneurons.report.figures.neurons import write_figures
 from qneurons.study.errors import StudyError
-
-pytest.importorskip("matplotlib")
 
 
 def test_the_law_of_q_is_drawn_as_computed():
