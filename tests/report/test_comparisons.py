@@ -231,7 +231,9 @@ def test_outcomes_know_which_direction_is_better(make_frame, metric):
 def test_diverging_more_often_is_never_better(diverged, mean, outcome):
     difference = Estimate(8, mean, 0.1, mean - 0.1, mean + 0.1)
     metric = METRICS["test_accuracy"]
-    row = Contrast(Cell(*ELU), "c0.1", "base", metric, difference, "t", 0.001, 0.01, diverged, 17)
+    row = Contrast(
+        Cell(*ELU), "c0.1", "base", metric, difference, "t", 0.001, 0.01, diverged, 17, {}
+    )
     assert row.outcome == outcome
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("scipy")
 
 
-from qneurons.report import page, rendering, results, sections, tables
+from qneurons.report import comparisons, page, rendering, sections, tables
 from qneurons.report.claims import paper
 from qneurons.report.claims.noise_or_limit import decompose
 from qneurons.report.figures import neurons
@@ -262,7 +262,7 @@ def test_every_statistic_is_computed_once(frame, tmp_path, quick, monkeypatch):
         monkeypatch.setattr(module, name, lambda *args: calls.append(name) or compute(*args))
 
     for name in ("run_states", "compared_rows", "curves", "finals"):
-        count(results, name)
+        count(comparisons, name)
     count(sections, "judge")
     write_report(frame, tmp_path)
     by_metric = {"compared_rows": 2, "curves": 2, "finals": 2}  # test accuracy and training loss

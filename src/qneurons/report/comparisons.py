@@ -27,7 +27,6 @@ from qneurons.study.store.tables import CELL, RUN
 
 STATES = ("compared", "incomplete", "diverged")  # of a run
 MIN_PAIRS = 3  # with fewer seeds, "no gain" and "more runs diverge" are never concluded
-_NAN = math.nan
 
 
 class Cell(NamedTuple):
@@ -114,23 +113,14 @@ def run_states(frame: pl.DataFrame) -> pl.DataFrame:
     runs = frame.group_by(RUN).agg(
         last=pl.col("epoch").max(), diverged=pl.col("diverged").fill_null(False).any()
     )
-    alive = runs.filter(~pl.col("diverged"))
-    # The lower middle of the last epochs in descending order: at least half have reached it.
-    middle = pl.col("last").sort(descending=True).get((pl.len() - 1) // 2)
-    targets = (
-        runs.group_by(CELL)
-        .agg(highest=pl.col("last").max())
-        .join(alive.group_by(CELL).agg(target=middle), on=CELL, how="left")
-        .with_columns(target=pl.coalesce("target", "highest"))
-    )
-    state = (
-        pl.when("diverged")
-        .then(pl.lit("diverged"))
-        .when(pl.col("last") < pl.col("target"))
-        .then(pl.lit("incomplete"))
-        .otherwise(pl.lit("compared"))
-    )
-    return runs.join(targets, on=CELL).select(*RUN, "last", "target", state=state).sort(RUN)
+    alive = pl.col("last").filter(~pl.col("diverged"))
+    # The upper median: at least half of the runs that did not diverge have reached it.
+    target = pl.coalesce(alive.quantile(0.5, "higher").cast(pl.Int64), pl.col("last").max())
+    runs = runs.with_columns(target=target.over(CELL))
+    is_late = pl.col("last") < pl.col("target")
+    state = pl.when(is_late).then(pl.lit("incomplete")).otherwise(pl.lit("compared"))
+    state = pl.when("diverged").then(pl.lit("diverged")).otherwise(state)
+    return runs.select(*RUN, "last", "target", state=state).sort(RUN)
 
 
 def compared_rows(frame: pl.DataFrame, states: pl.DataFrame, metric: str) -> pl.DataFrame:
@@ -169,14 +159,14 @@ def finals(
     peak = pl.col("mean").arg_max() if higher else pl.col("mean").arg_min()
     peaks = means.group_by(*CELL, "setting").agg(
         pl.col("epoch", "n", "mean").get(peak),
-        pl.col("sd", "low", "high").get(peak).fill_null(_NAN),
+        pl.col("sd", "low", "high").get(peak).fill_null(math.nan),
         pl.col("single").max() if higher else pl.col("single").min(),
     )
     best = {
         tuple(key): Best(epoch, Estimate(n, mean, sd, low, high), single)
         for *key, epoch, n, mean, sd, low, high, single in peaks.iter_rows()
     }
-    none = Best(0, estimate(()), _NAN)
+    none = Best(0, estimate(()), math.nan)
     found = []
     for key, group in groupby(states.iter_rows(), key=lambda row: row[: len(CELL) + 1]):
         runs = [(row[-4], row[-2], row[-1]) for row in group]  # seed, target, state
@@ -201,11 +191,17 @@ class Contrast:
     p_holm: float
     diverged: tuple[int, int]  # runs of the setting and of the reference, over the common seeds
     seeds: int  # common seeds: both runs are compared or diverged
+    by_seed: Mapping[int, float] = field(repr=False)  # the difference of each pair
 
     @property
     def gain(self) -> Estimate:
         """The difference, with the sign chosen so that positive is better."""
         return self.difference if self.metric.higher else -self.difference
+
+    @property
+    def gains_by_seed(self) -> dict[int, float]:
+        sign = 1 if self.metric.higher else -1
+        return {seed: sign * difference for seed, difference in self.by_seed.items()}
 
     @property
     def outcome(self) -> str:
@@ -241,23 +237,18 @@ def contrasts(finals: Iterable[Final], pairs: Pairs = declared_pairs) -> list[Co
     found = []
     for _, group in groupby(finals, key=lambda final: (final.cell, final.metric.name)):
         by_setting = {final.setting: final for final in group}
-        declared = pairs(list(by_setting))
-        tested = []
-        for setting, reference in declared:
-            a, b = by_setting[setting], by_setting[reference]
-            seeds = sorted(a.values.keys() & b.values.keys())
-            differences = np.array([a.values[seed] - b.values[seed] for seed in seeds])
-            tested.append((a, b, differences, *paired_test(differences, len(declared))))
-        for (a, b, differences, test, p), p_holm in zip(
-            tested, holm([row[-1] for row in tested]), strict=True
-        ):
+        declared = [(by_setting[s], by_setting[r]) for s, r in pairs(list(by_setting))]
+        differences = [
+            {seed: a.values[seed] - b.values[seed] for seed in sorted(a.values.keys() & b.values)}
+            for a, b in declared
+        ]
+        tests = [paired_test(np.array([*d.values()]), len(declared)) for d in differences]
+        family = zip(declared, differences, tests, holm([p for _, p in tests]), strict=True)
+        for (a, b), by_seed, (test, p), p_holm in family:
             both = {*a.values, *a.diverged} & {*b.values, *b.diverged}
-            found.append(
-                Contrast(
-                    a.cell, a.setting, b.setting, a.metric, estimate(differences), test,
-                    p, p_holm, (len(both & {*a.diverged}), len(both & {*b.diverged})), len(both),
-                )
-            )  # fmt: skip
+            diverged = (len(both & {*a.diverged}), len(both & {*b.diverged}))
+            end = estimate(by_seed.values()), test, p, p_holm, diverged, len(both), by_seed
+            found.append(Contrast(a.cell, a.setting, b.setting, a.metric, *end))
     return found
 
 

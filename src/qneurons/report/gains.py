@@ -44,8 +44,8 @@ def gains_table(results: Results) -> Table:
         for base in bases
     ]
     note = (
-        "Mean over seeds, paired by seed. The star marks settings that are better or worse than "
-        "base: p ≤ 0.05 after Holm's correction over the contrasts of the cell."
+        "Mean over seeds, paired by seed. A star marks what is better or worse than base with "
+        "p ≤ 0.05 after Holm's correction over the contrasts of the cell."
     )
     title = f"Test accuracy at epoch {compared_at(bases)}: base, and gain over base in points"
     return table_by_cell(title, [base.cell for base in bases], ("base, %", *settings), body, note)

@@ -15,7 +15,6 @@ from scipy import special, stats  # type: ignore[import-untyped]
 
 ALPHA = 0.05
 _MOST_FLIPS = 16  # pairs: 2^15 sums
-_NAN = math.nan
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ def estimate(values: Iterable[float]) -> Estimate:
     sample = np.fromiter(values, dtype=np.float64)
     n = len(sample)
     if n < 2:
-        return Estimate(n, float(sample[0]) if n else _NAN, _NAN, _NAN, _NAN)
+        return Estimate(n, float(sample[0]) if n else math.nan, math.nan, math.nan, math.nan)
     mean, sd = float(sample.mean()), float(sample.std(ddof=1))
     half = float(special.stdtrit(n - 1, 1 - ALPHA / 2)) * sd / math.sqrt(n)
     return Estimate(n, mean, sd, mean - half, mean + half)

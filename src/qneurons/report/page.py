@@ -10,7 +10,7 @@ import polars as pl
 
 from qneurons.report.claims.verdicts import FAILS, HOLDS
 from qneurons.report.comparisons import Cell
-from qneurons.report.figures.artwork import ON_DARK, css_name, figure_files, write_file
+from qneurons.report.figures.artwork import ON_DARK, css_name, figure_files, to_svg, write_file
 from qneurons.report.rendering import number_text, to_markdown
 from qneurons.report.results import Results
 from qneurons.report.sections import Section, make_sections
@@ -52,7 +52,6 @@ def write_report(frame: pl.DataFrame, folder: Path, *, study: "Study | None" = N
         raise StudyError(
             f"there is nothing to report: no epoch {what} is recorded; run the study first"
         )
-    folder = Path(folder)
     title = study.title if study else "q-neurons: what the runs say"
     results = Results(frame)
     runs = count_runs(results.states, study.runs if study else ())
@@ -68,7 +67,7 @@ def write_report(frame: pl.DataFrame, folder: Path, *, study: "Study | None" = N
     }
     files["report.md"] = render_markdown(title, counts, sections).encode()
     files["report.html"] = render_page(title, counts, sections).encode()
-    return [write_file(folder / name, content) for name, content in files.items()]
+    return [write_file(Path(folder) / name, content) for name, content in files.items()]
 
 
 def summary(runs: Mapping[Cell, Counter[str]], epoch: str) -> list[tuple[str, int]]:
@@ -85,6 +84,7 @@ def render_page(title: str, counts: Sequence[tuple[str, int]], sections: Sequenc
     environment.filters |= {
         "css_name": css_name,
         "number_text": number_text,
+        "svg": lambda drawing: to_svg(drawing.figure, drawing.name),
         "tone": lambda answer: TONES.get(answer, "open"),
     }
     template = environment.from_string(

@@ -5,46 +5,34 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from qneurons.report.comparisons import (
-    Cell,
-    Contrast,
-    Final,
-    compared_rows,
-    contrasts,
-    curves,
-    finals,
-    run_states,
-)
+from qneurons.report import comparisons
+from qneurons.report.comparisons import Cell, Contrast, Final
 from qneurons.study.data.datasets import NUM_CLASSES
 
+REPORTED = ("test_accuracy", "train_loss")
 GUESSING = 0.95 * math.log(NUM_CLASSES)  # a run with a higher final training loss learned nothing
 
 
 class Results:
     """Run states, and by metric the curves, final values and declared contrasts of a frame."""
 
-    def __init__(
-        self, frame: pl.DataFrame, metrics: Sequence[str] = ("test_accuracy", "train_loss")
-    ) -> None:
+    def __init__(self, frame: pl.DataFrame, metrics: Sequence[str] = REPORTED) -> None:
         self.frame = frame
-        self.states = run_states(frame)
+        self.states = comparisons.run_states(frame)
         self.curves: dict[str, pl.DataFrame] = {}
         self.finals: dict[str, list[Final]] = {}
         self.contrasts: dict[str, list[Contrast]] = {}
         for metric in metrics:
-            rows = compared_rows(frame, self.states, metric)
-            self.curves[metric] = curves(rows, metric)
-            self.finals[metric] = finals(self.states, rows, self.curves[metric], metric)
-            self.contrasts[metric] = contrasts(self.finals[metric])
-        self._finals = {
-            (metric, row.cell, row.setting): row
-            for metric in metrics
-            for row in self.finals[metric]
-        }
+            rows = comparisons.compared_rows(frame, self.states, metric)
+            means = comparisons.curves(rows, metric)
+            self.curves[metric] = means
+            self.finals[metric] = comparisons.finals(self.states, rows, means, metric)
+            self.contrasts[metric] = comparisons.contrasts(self.finals[metric])
+        self._finals = {(m, row.cell, row.setting): row for m in metrics for row in self.finals[m]}
         self._contrasts = {
-            (metric, row.cell, row.setting, row.reference): row
-            for metric in metrics
-            for row in self.contrasts[metric]
+            (m, row.cell, row.setting, row.reference): row
+            for m in metrics
+            for row in self.contrasts[m]
         }
         self._settings: dict[Cell, list[str]] = {}
         for row in self.finals[metrics[0]]:
@@ -73,7 +61,8 @@ class Results:
     ) -> dict[tuple[str, str], Contrast]:
         """Contrasts that are not declared, as a family of their own."""
         rows = [self.final(cell, setting, metric) for setting in self.settings(cell)]
-        return {(c.setting, c.reference): c for c in contrasts(rows, lambda settings: pairs)}
+        found = comparisons.contrasts(rows, lambda settings: pairs)
+        return {(row.setting, row.reference): row for row in found}
 
     def untrained(self, cell: Cell) -> dict[str, int]:
         """The number of runs that learned nothing, for each setting that has such runs.

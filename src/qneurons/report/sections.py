@@ -16,7 +16,7 @@ from qneurons.report.claims.noise_or_limit import decompose
 from qneurons.report.claims.paper import judge
 from qneurons.report.claims.verdicts import ANSWERS, Verdict
 from qneurons.report.comparisons import Cell, setting_order
-from qneurons.report.figures.artwork import Style, setting_styles, to_svg
+from qneurons.report.figures.artwork import Style, setting_styles
 from qneurons.report.figures.curves import Curve, draw_curves
 from qneurons.report.figures.densities import is_drawable
 from qneurons.report.figures.gains import draw_gains
@@ -39,10 +39,6 @@ class Drawing:
     caption: str
     figure: "Figure"
 
-    @property
-    def svg(self) -> str:
-        return to_svg(self.figure, self.name)
-
 
 @dataclass(frozen=True)
 class Section:
@@ -64,8 +60,8 @@ def make_sections(results: Results, runs: Mapping[Cell, Counter[str]]) -> list[S
     of_paper = any(f.cell in known and f.epoch >= LEAST_EPOCHS for f in finals)
     styles = setting_styles(sorted({final.setting for final in finals}, key=setting_order))
     *verdicts, question = judge(results)
-    answers = Counter(verdict.answer for verdict in verdicts)
-    counts = ", ".join(f"{answer}: {answers[answer]}" for answer in ANSWERS)
+    answers = [verdict.answer for verdict in verdicts]
+    counts = ", ".join(f"{answer}: {answers.count(answer)}" for answer in ANSWERS)
     intro = f"{len(verdicts)} claims of the paper's section “Experiments” ({counts})."
     claims = Section(
         "verdicts", "The paper's claims", intro, verdicts=verdicts, folded=not of_paper
@@ -147,21 +143,20 @@ def draw_gains_over_base(results: Results, styles: Mapping[str, Style]) -> list[
 
 def draw_learning_curves(results: Results, styles: Mapping[str, Style]) -> list[Drawing]:
     """One figure for every network, dataset and protocol."""
-    by_network: dict[tuple[str, ...], list[Curve]] = {}
+    by_network: dict[str, list[Curve]] = {}
     for metric, means in results.curves.items():
         rows = means.fill_null(math.nan).group_by(*CELL, "setting", maintain_order=True)
-        for (dataset, network, dropout, activation, protocol, setting), group in rows:
+        for (*names, setting), group in rows:
+            cell = Cell(*names)
             points = (group[name].to_list() for name in ("epoch", "mean", "low", "high"))
-            curve = Curve(activation, dropout, setting, metric, *points)
-            by_network.setdefault((network, dataset, protocol), []).append(curve)
+            curve = Curve(cell.activation, cell.dropout, setting, metric, *points)
+            by_network.setdefault(cell.where, []).append(curve)
     drawn = []
-    for (network, dataset, protocol), curves in by_network.items():
-        name = "-".join(filter(None, ("curves", network, dataset, protocol)))
-        what = ", ".join(filter(None, (f"{network} on {dataset}", protocol)))
-        caption = f"{what}: test accuracy (rising) and training loss (falling)."
+    for where, curves in by_network.items():
+        file = re.sub(r"[^\w.-]+", "-", f"curves-{where.replace(' on ', '-')}")
+        caption = f"{where}: test accuracy (rising) and training loss (falling)."
         figure = draw_curves(curves, styles)
-        file = re.sub(r"[^\w.-]+", "-", name)
-        drawn.append(Drawing(file, f"learning curves of {what}", caption, figure))
+        drawn.append(Drawing(file, f"learning curves of {where}", caption, figure))
     return drawn
 
 

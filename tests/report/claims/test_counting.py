@@ -9,7 +9,7 @@ pl = pytest.importorskip("polars")
 pytest.importorskip("scipy")
 
 from qneurons.report.claims.counting import (
-    CaseCount,
+    decide,
     joint,
     judge_cases,
 )
@@ -42,25 +42,24 @@ def counts(verdict):
     [(15, 5, HOLDS), (14, 5, OPEN), (14, 6, FAILS), (0, 5, OPEN), (0, 6, FAILS), (20, 0, HOLDS)],
 )
 def test_the_rule_of_three_quarters(yes, no, answer):
-    count = CaseCount(20, yes, no, 20 - yes - no, 0.75)
-    assert (count.answer, count.needed, count.allowed) == (answer, 15, 5)
+    assert decide(yes, no, 20, 0.75) == answer
 
 
 def test_a_quarter_is_enough_for_may():
-    assert CaseCount(24, 6, 18, 0, 0.25).answer == HOLDS
-    assert CaseCount(24, 5, 19, 0, 0.25).answer == FAILS
-    assert CaseCount(24, 5, 18, 1, 0.25).answer == OPEN
+    assert decide(6, 18, 24, 0.25) == HOLDS
+    assert decide(5, 19, 24, 0.25) == FAILS
+    assert decide(5, 18, 24, 0.25) == OPEN
 
 
 def test_holding_and_failing_exclude_each_other():
     for claimed in range(1, 30):
         for yes in range(claimed + 1):
-            count = CaseCount(claimed, yes, claimed - yes, 0, 0.75)
-            assert count.answer == (HOLDS if yes >= 0.75 * claimed else FAILS)
+            answer = decide(yes, claimed - yes, claimed, 0.75)
+            assert answer == (HOLDS if yes >= 0.75 * claimed else FAILS)
 
 
 def test_nothing_claimed_decides_nothing():
-    assert CaseCount(0, 0, 0, 0, 0.75).answer == OPEN
+    assert decide(0, 0, 0, 0.75) == OPEN
 
 
 def test_claims_of_parts():
@@ -78,7 +77,8 @@ def test_missing_cases_count_among_the_claimed(make_paper, paper_cells):
         "30 of 30 cases of mnist-cnn on mnist",
         "30 of 30 cases of cifar-cnn on cifar10",
     )
-    assert "60 are missing" in found.reason
+    for part in ("30 of the paper's 90 cases", "needs 68", "more than 22 refute", "60 are missing"):
+        assert part in found.reason
 
 
 def test_a_part_of_the_paper_can_refute_a_claim_about_almost_all(make_paper, paper_cells):

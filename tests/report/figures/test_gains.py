@@ -9,7 +9,7 @@ for package in ("matplotlib", "polars", "scipy"):
 
 from qneurons.report.comparisons import METRICS, Cell, Contrast
 from qneurons.report.figures.artwork import setting_styles
-from qneurons.report.figures.gains import MARKERS, draw_gains
+from qneurons.report.figures.gains import draw_gains
 from qneurons.report.inference import Estimate
 
 ELU = Cell("mnist", "mnist-mlp", False, "elu")
@@ -19,7 +19,7 @@ STYLES = setting_styles(["base", "limit", "c0.1", "a1"])
 def gain(cell=ELU, setting="a1", mean=0.002, half=0.001):
     estimate = Estimate(10, mean, 0.1, mean - half, mean + half)
     metric = METRICS["test_accuracy"]
-    row = Contrast(cell, setting, "base", metric, estimate, "sign-flip", 0.01, 0.02, (0, 0), 10)
+    row = Contrast(cell, setting, "base", metric, estimate, "sign-flip", 0.01, 0.02, (0, 0), 10, {})
     return {(cell, setting): row}
 
 
@@ -60,7 +60,7 @@ def test_networks_stand_side_by_side_with_markers_of_their_own(count):
     assert len(set(places)) == count
     assert -0.5 < min(places) < 0 < max(places) < 0.5
     markers = {container.lines[0].get_marker() for container in ax.containers}
-    assert len(markers) == min(count, len(MARKERS))
+    assert len(markers) == min(count, 9)
     words = [text.get_text() for text in figure.legends[0].get_texts()]
     assert (words[0], words[-1]) == ("net0 on mnist", "net0 on mnist, learning rate 0.1")
 

@@ -68,7 +68,9 @@ def test_figures_without_training_are_written_whole(tmp_path, asked):
 
 def test_activations_lams_and_phi_reach_the_figure(tmp_path, asked, monkeypatch):
     shown = []
-    monkeypatch.setattr(neurons, "figure_files", lambda figure, name: shown.append(figure) or {})
+    monkeypatch.setattr(
+        neurons.artwork, "figure_files", lambda figure, name: shown.append(figure) or {}
+    )
     write_figures(tmp_path, activations=("relu", "celu"), lams=(1.0, 2.0), phi=0.5)
     assert asked == [(name, lam, 0.5) for name in ("relu", "celu") for lam in (1.0, 2.0)]
     law, density = shown
@@ -78,7 +80,7 @@ def test_activations_lams_and_phi_reach_the_figure(tmp_path, asked, monkeypatch)
 
 
 def test_the_papers_five_activations_are_the_default(tmp_path, asked, monkeypatch):
-    monkeypatch.setattr(neurons, "figure_files", lambda figure, name: {})
+    monkeypatch.setattr(neurons.artwork, "figure_files", lambda figure, name: {})
     write_figures(tmp_path)
     paper = ["sigmoid", "tanh", "relu", "softplus", "elu"]
     assert list(dict.fromkeys(name for name, *_ in asked)) == paper

@@ -2,6 +2,5 @@
 
 from qneurons.report.claims.grid import CURVED
 from qneurons.report.claims.paper import judge
-from qneurons.report.claims.verdicts import Verdict
 
-__all__ = ["CURVED", "Verdict", "judge"]
+__all__ = ["CURVED", "judge"]

@@ -31,19 +31,10 @@ def judge_best(claim: BestClaim, results: Results) -> Verdict:
         and (final.setting == "base" or is_q(final.setting))
         and final.best.estimate.n
     ]
-    named = [
-        final
-        for final in field
-        if final.cell.network == claim.network
-        and final.cell.activation in claim.activations
-        and is_q(final.setting)
-    ]
-    rivals = [final for final in field if final not in named]
-    champions = [
-        max((final for final in named if final.cell.activation == name), key=_accuracy)
-        for name in claim.activations
-        if any(final.cell.activation == name for final in named)
-    ]
+    ours = [f for f in field if f.cell.network == claim.network and is_q(f.setting)]
+    named = [[f for f in ours if f.cell.activation == name] for name in claim.activations]
+    rivals = [final for final in field if not any(final in group for group in named)]
+    champions = [max(group, key=_accuracy) for group in named if group]
     shown = [*champions, *([max(rivals, key=_accuracy)] if rivals else [])]
     numbers = (
         Number("value in the paper", 100 * claim.level, unit="%"),
@@ -92,9 +83,7 @@ def _missing(claim: BestClaim, field: Sequence[Final]) -> list[str]:
     return missing
 
 
-def _compare(
-    claim: BestClaim, champions: Sequence[Final], rivals: Sequence[Final]
-) -> tuple[str, str]:
+def _compare(claim: BestClaim, champions: list[Final], rivals: list[Final]) -> tuple[str, str]:
     threshold, printed = claim.level - claim.rounding, f"The printed {claim.level:.2%}"
     if below := [final for final in champions if final.best.estimate.high < threshold]:
         return FAILS, f"{printed} is not reached: {_values(below)}."

@@ -2,11 +2,11 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
 
-from qneurons.report.claims.cases import Case, Judge
+from qneurons.report.claims.cases import Answer, Case, Judge
 from qneurons.report.claims.evidence import pooled_gain
 from qneurons.report.claims.grid import EPOCHS, LEAST_EPOCHS, LINEAR, paper_cells
 from qneurons.report.claims.verdicts import FAILS, HOLDS, OPEN, Claim, Number, Verdict
@@ -31,44 +31,16 @@ class CaseClaim(Claim):
     by_dropout: bool = False  # the claim must hold with and without dropout
 
 
-@dataclass(frozen=True)
-class CaseCount:
-    """The number of cases that a claim is about, and how many are for and against it.
+def decide(yes: int, no: int, claimed: int, share: float) -> str:
+    """Whether a claim holds, from the number of its cases, and of those for and against it.
 
-    The claim holds if at least ``share`` of all its cases are for it. It does not hold if so many
-    are against it that this share is out of reach. A missing case is treated as an unclear one: it
-    counts among the claimed cases and is neither for nor against.
+    It holds if at least ``share`` of all claimed cases are for it. It does not hold if so many are
+    against it that this share is out of reach. Missing and unclear cases are neither.
     """
-
-    claimed: int
-    yes: int
-    no: int
-    unclear: int
-    share: float
-
-    @classmethod
-    def count(cls, cases: Iterable[Case], claimed: int, share: float) -> "CaseCount":
-        answers = Counter(case.answer for case in cases)
-        return cls(claimed, answers["for"], answers["against"], answers["unclear"], share)
-
-    @property
-    def needed(self) -> int:
-        return math.ceil(self.share * self.claimed)
-
-    @property
-    def allowed(self) -> int:
-        """The most cases against the claim with which it can still hold."""
-        return self.claimed - self.needed
-
-    @property
-    def missing(self) -> int:
-        return self.claimed - self.yes - self.no - self.unclear
-
-    @property
-    def answer(self) -> str:
-        if self.claimed and self.yes >= self.needed:
-            return HOLDS
-        return FAILS if self.no > self.allowed else OPEN
+    needed = math.ceil(share * claimed)
+    if claimed and yes >= needed:
+        return HOLDS
+    return FAILS if no > claimed - needed else OPEN
 
 
 def joint(answers: Iterable[str]) -> str:
@@ -86,18 +58,16 @@ def judge_cases(claim: CaseClaim, results: Results) -> Verdict:
             name: [case for case in found if case.cell.dropout == dropout]
             for name, dropout in (("With dropout", True), ("Without dropout", False))
         }
-    counts = {
-        name: CaseCount.count(part, len(claimed) // len(parts), claim.share)
-        for name, part in parts.items()
-    }
-    reason = " ".join(_sentence(claim, name, count) for name, count in counts.items())
+    size = len(claimed) // len(parts)
+    counts = {name: Counter(case.answer for case in part) for name, part in parts.items()}
+    reason = " ".join(_sentence(claim, name, count, size) for name, count in counts.items())
     if (epoch := min((results.epoch(case.cell) for case in found), default=EPOCHS)) < EPOCHS:
         reason += f" Compared at epoch {epoch}; the paper trained for {EPOCHS}."
     return Verdict(
         claim,
-        joint(count.answer for count in counts.values()),
+        joint(decide(c["for"], c["against"], size, claim.share) for c in counts.values()),
         reason + _elsewhere(claim, results),
-        (*_counts(counts), *_pooled(results, found)),
+        (*_numbers(counts, size), *_pooled(results, found)),
         _missing(results, claimed),
     )
 
@@ -110,15 +80,16 @@ def _is_judged(results: Results, cell: Cell, needs: Sequence[str]) -> bool:
     return _has(results, cell, needs) and results.epoch(cell) >= LEAST_EPOCHS
 
 
-def _sentence(claim: CaseClaim, part: str, count: CaseCount) -> str:
+def _sentence(claim: CaseClaim, part: str, count: Counter[Answer], claimed: int) -> str:
     where = f"{part}: " if part else ""
-    if count.missing == count.claimed:
-        return f"{where}These data have none of the paper's {count.claimed} cases."
-    missing = f", {count.missing} are missing from these data" if count.missing else ""
+    if not count:
+        return f"{where}These data have none of the paper's {claimed} cases."
+    needed, missing = math.ceil(claim.share * claimed), claimed - count.total()
     return (
-        f"{where}{count.yes} of the paper's {count.claimed} cases {claim.yes} (the claim needs "
-        f"{count.needed}), {count.no} {claim.no} (more than {count.allowed} refute it), "
-        f"{count.unclear} are unclear{missing}."
+        f"{where}{count['for']} of the paper's {claimed} cases {claim.yes} (the claim needs "
+        f"{needed}), {count['against']} {claim.no} (more than {claimed - needed} refute it), "
+        f"{count['unclear']} are unclear"
+        + (f", {missing} are missing from these data." if missing else ".")
     )
 
 
@@ -136,23 +107,23 @@ def _elsewhere(claim: CaseClaim, results: Results) -> str:
     ]
     if not others:
         return ""
-    count = CaseCount.count((claim.judge(results, *c) for c in others), len(others), claim.share)
+    count = Counter(claim.judge(results, *case).answer for case in others)
     return (
-        f" Outside the paper's cells, {count.yes} of {count.claimed} cases {claim.yes}, "
-        f"{count.no} {claim.no}, {count.unclear} are unclear."
+        f" Outside the paper's cells, {count['for']} of {len(others)} cases {claim.yes}, "
+        f"{count['against']} {claim.no}, {count['unclear']} are unclear."
     )
 
 
-def _counts(counts: dict[str, CaseCount]) -> list[Number]:
+def _numbers(counts: Mapping[str, Counter[Answer]], claimed: int) -> list[Number]:
     return [
         Number(f"cases {label} {name.lower()}".strip(), value)
         for name, count in counts.items()
         for label, value in (
-            ("claimed", count.claimed),
-            ("for", count.yes),
-            ("against", count.no),
-            ("unclear", count.unclear),
-            ("missing", count.missing),
+            ("claimed", claimed),
+            ("for", count["for"]),
+            ("against", count["against"]),
+            ("unclear", count["unclear"]),
+            ("missing", claimed - count.total()),
         )
     ]
 

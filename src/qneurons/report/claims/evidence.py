@@ -1,7 +1,6 @@
 """What counts as a gain: the margin rule for one contrast, and gains pooled over contrasts."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -39,42 +38,25 @@ def judge_gain(results: Results, contrast: Contrast) -> Gain:
     return "no gain" if small and contrast.gain.n >= MIN_PAIRS else "unclear"
 
 
-def gains_by_seed(results: Results, contrast: Contrast) -> dict[int, float]:
-    """The difference of each pair, with the sign chosen so that positive is better."""
-    a, b = (
-        results.final(contrast.cell, setting, contrast.metric.name).values
-        for setting in (contrast.setting, contrast.reference)
-    )
-    sign = 1 if contrast.metric.higher else -1
-    return {seed: sign * (a[seed] - b[seed]) for seed in sorted(a.keys() & b.keys())}
-
-
-def pooled_gain(results: Results, label: str, rows: Iterable[Contrast]) -> Number:
+def pooled_gain(results: Results, label: str, rows: Sequence[Contrast]) -> Number:
     """The mean gain over contrasts of one metric, by seed, without settings that learn nothing."""
-    rows = list(rows)
     metric = rows[0].metric
     learning = [
         row for row in rows if not {row.setting, row.reference} & results.untrained(row.cell).keys()
     ]
-    pooled = pool(gains_by_seed(results, row) for row in learning or rows)
-    lost = [pooled.lost] if pooled.lost else []
+    gains, missing = pool(row.gains_by_seed for row in learning or rows)
+    lost = [missing] if missing else []
     if learning and len(learning) < len(rows):
         lost.append(f"{len(rows) - len(learning)} of {len(rows)} left out: they learned nothing")
     label = f"gain in {metric.title}, {label}" + (f" ({'; '.join(lost)})" if lost else "")
-    p = paired_test(pooled.values)[1]
-    return Number.of(label, estimate(pooled.values), p, unit="pp" if metric.percent else "")
+    p = paired_test(gains)[1]
+    return Number.of(label, estimate(gains), p, unit="pp" if metric.percent else "")
 
 
-@dataclass(frozen=True)
-class Pool:
-    """The mean over samples for each seed, and in words what was left out."""
-
-    values: NDArray[np.float64]
-    lost: str
-
-
-def pool(samples: Iterable[Mapping[int, float | NDArray[np.float64]]]) -> Pool:
-    """Averages samples by seed, over seeds that all of them have.
+def pool(
+    samples: Iterable[Mapping[int, float | NDArray[np.float64]]],
+) -> tuple[NDArray[np.float64], str]:
+    """Averages samples by seed, over seeds that all have; says in words what was left out.
 
     Filling gaps would shrink the variance. Instead, the sample or the seed with the largest share
     of gaps is left out, one after the other, until there are no gaps. This loses few values.
@@ -95,4 +77,4 @@ def pool(samples: Iterable[Mapping[int, float | NDArray[np.float64]]]) -> Pool:
         if left < count
     ]
     values = np.array([np.array([s[seed] for s in kept]).mean(axis=0) for seed in seeds])
-    return Pool(values, f"{' and '.join(lost)} left out for missing runs" if lost else "")
+    return values, f"{' and '.join(lost)} left out for missing runs" if lost else ""

@@ -65,13 +65,13 @@ class Attribution(NamedTuple):
 
 
 def attribute_gain(results: Results, cells: Iterable[Cell]) -> Attribution:
-    pooled = pool(
+    values, lost = pool(
         {seed: parts / error for seed, parts in _parts(results, cell, setting).items()}
         for cell in cells
         for error in [scale(results, cell, METRICS["test_accuracy"])]
         for setting in filter(is_q, results.settings(cell))
     )
-    parts = pooled.values.reshape(-1, 3).T
+    parts = values.reshape(-1, 3).T
     total, limit, noise = map(estimate, parts)
     total_p, *tested = (paired_test(part, family=2)[1] for part in parts)
     limit_p, noise_p = holm(tested)
@@ -82,36 +82,31 @@ def attribute_gain(results: Results, cells: Iterable[Cell]) -> Attribution:
         ("gain", "gain"): "both",
         ("no gain", "no gain"): "neither",
     }.get(gains, OPEN)
-    return Attribution(
-        answer,
-        gains,
-        (
-            Number.of("q over base, share of base's error", total, total_p, unit="%"),
-            Number.of("limit over base, share of base's error", limit, limit_p, unit="%"),
-            Number.of("q over limit, share of base's error", noise, noise_p, unit="%"),
-        ),
-        f"the limit's part is {_share(limit)} ({gains[0]}), "
-        f"the noise's part {_share(noise)} ({gains[1]})",
-        len(pooled.values),
-        pooled.lost,
+    numbers = (
+        Number.of("q over base, share of base's error", total, total_p, unit="%"),
+        Number.of("limit over base, share of base's error", limit, limit_p, unit="%"),
+        Number.of("q over limit, share of base's error", noise, noise_p, unit="%"),
     )
+    words = (
+        f"the limit's part is {_share(limit)} ({gains[0]}), "
+        f"the noise's part {_share(noise)} ({gains[1]})"
+    )
+    return Attribution(answer, gains, numbers, words, len(values), lost)
 
 
 def curved_cells(results: Results) -> tuple[list[Cell], list[Cell]]:
     """The cells of curved activations: those in which every run learns something, and the rest."""
     curved = [cell for cell in _cells(results) if cell.activation not in LINEAR]
-    return (
-        [cell for cell in curved if not results.untrained(cell)],
-        [cell for cell in curved if results.untrained(cell)],
-    )
+    learning = [cell for cell in curved if not results.untrained(cell)]
+    return learning, [cell for cell in curved if cell not in learning]
 
 
 def judge_question(results: Results) -> Verdict:
     cells, left_out = curved_cells(results)
     if not cells:
         learning = " in which every run learns something" if left_out else ""
-        missing = f"a cell of a curved activation with base, limit and a q setting{learning}"
-        return undecided(QUESTION, [missing])
+        lacking = f"a cell of a curved activation with base, limit and a q setting{learning}"
+        return undecided(QUESTION, [lacking])
     found = attribute_gain(results, cells)
     if (n := found.num_seeds) < MIN_PAIRS:
         return undecided(QUESTION, [f"seeds: there are {n} of the {MIN_PAIRS} that are needed"])

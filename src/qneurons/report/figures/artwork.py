@@ -2,6 +2,7 @@
 
 import io
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +27,8 @@ LOOK: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "text.color": INK,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), INK),
+    **dict.fromkeys(("xtick.color", "ytick.color"), INK),
     "svg.fonttype": "none",
     "svg.hashsalt": "qneurons",
     "pdf.fonttype": 42,
@@ -56,16 +54,16 @@ class Style:
 
 def setting_styles(settings: Iterable[str]) -> dict[str, Style]:
     """The style of each setting; the settings come in the order of the legend."""
-    styles: dict[str, Style] = {}
-    families: dict[str, int] = {}
+    styles = {}
+    used = Counter[str]()
     for setting in settings:
         if setting in NEUTRAL:
             styles[setting] = Style(*NEUTRAL[setting])
-            continue
-        colours, markers = FAMILIES[setting[0]]
-        k = families.get(setting[0], 0)
-        families[setting[0]] = k + 1
-        styles[setting] = Style(*line_style(colours, k), markers[k % len(markers)])
+        else:
+            colours, markers = FAMILIES[setting[0]]
+            k = used[setting[0]]
+            styles[setting] = Style(*line_style(colours, k), markers[k % len(markers)])
+            used[setting[0]] += 1
     return styles
 
 

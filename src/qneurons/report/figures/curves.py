@@ -27,11 +27,7 @@ class Curve:
 
 
 def draw_curves(curves: Sequence[Curve], styles: Mapping[str, Style]) -> "Figure":
-    """One network's learning curves, arranged as in the paper.
-
-    One row per activation, with dropout on the left and without on the right; test accuracy is
-    above training loss.
-    """
+    """One network's learning curves as in the paper: a row per activation, dropout on the left."""
     import matplotlib
     from matplotlib.lines import Line2D
     from matplotlib.ticker import MaxNLocator
@@ -71,11 +67,11 @@ def draw_curves(curves: Sequence[Curve], styles: Mapping[str, Style]) -> "Figure
             ax.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
         last = max(epoch for curve in curves for epoch in curve.epoch)
         axes[0, 0].set_xlim(1 - 0.04 * last, 1.04 * last)  # wide enough for a single epoch
+        shown = [(name, styles[name]) for name in settings]
         figure.legend(
             handles=[
                 Line2D([], [], color=s.colour, ls=s.dash, marker=s.marker, ms=4, label=name)
-                for name, s in styles.items()
-                if name in settings
+                for name, s in shown
             ],
             loc="outside upper center",
             ncols=math.ceil(len(settings) / math.ceil(len(settings) / (5 * len(columns)))),

@@ -86,17 +86,15 @@ def check_drawable(activations: Sequence[str], lams: Sequence[float], phi: float
     if not (math.isfinite(phi) and phi >= 0):
         raise StudyError(f"φ = {phi:g} is no half width of a hole; give a finite φ of 0 or more")
     for name in activations:
-        if why := _why_not(name):
-            raise StudyError(f"cannot draw {name!r}: {why}")
+        try:
+            moments.atoms(1.0, resolve(name), 1.0)
+        except ValueError as error:
+            raise StudyError(f"cannot draw {name!r}: {error}") from None
 
 
 def is_drawable(activation: str) -> bool:
-    return _why_not(activation) is None
-
-
-def _why_not(activation: str) -> str | None:
     try:
-        moments.atoms(1.0, resolve(activation), 1.0)
-    except ValueError as error:
-        return str(error)
-    return None
+        check_drawable((activation,), LAMS, PHI)
+    except StudyError:
+        return False
+    return True

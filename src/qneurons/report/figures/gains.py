@@ -1,6 +1,7 @@
 """Draws the gains over base from computed numbers."""
 
 from collections.abc import Collection, Mapping
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 from qneurons.report.comparisons import Cell, Contrast
@@ -9,26 +10,21 @@ from qneurons.report.figures.artwork import INK, LOOK, PALE, Style, new_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MARKERS = "osD^vP<>X"
-
 
 def draw_gains(
     gains: Mapping[tuple[Cell, str], Contrast],
     styles: Mapping[str, Style],
     learns_nothing: Collection[tuple[Cell, str]] = (),
 ) -> "Figure":
-    """Every gain with its interval: one panel per activation, with and without dropout.
-
-    The marker is the network's. An arrow stands for a setting that learns nothing.
-    """
+    """A panel per activation and dropout, a marker per network, an arrow if nothing is learned."""
     import matplotlib
 
     cells = list(dict.fromkeys(cell for cell, _ in gains))
     dropouts = sorted({cell.dropout for cell in cells}, reverse=True)
     activations = list(dict.fromkeys(cell.activation for cell in cells))
     settings = [name for name in styles if any(name == setting for _, setting in gains)]
-    networks = list(dict.fromkeys(cell.where for cell in cells))
-    markers = {name: MARKERS[k % len(MARKERS)] for k, name in enumerate(networks)}
+    networks = dict.fromkeys(cell.where for cell in cells)
+    markers = dict(zip(networks, cycle("osD^vP<>X"), strict=False))
     with matplotlib.rc_context(LOOK):
         figure = new_figure(max(2.1 * len(activations), 3.8), 1.7 * len(dropouts) + 0.5)
         shape = (len(dropouts), len(activations))
@@ -56,7 +52,7 @@ def draw_gains(
                     else:
                         y, half = 100 * row.gain.mean, 100 * (row.gain.high - row.gain.mean)
                         ax.errorbar(x, y, half, fmt=markers[cell.where], ms=4, lw=1.2, color=colour)
-        if len(networks) > 1:
+        if len(markers) > 1:
             for network, marker in markers.items():
                 axes[0, 0].plot([], [], marker, ms=4, color=INK, label=network)
             figure.legend(loc="outside upper center", ncols=3, frameon=False)

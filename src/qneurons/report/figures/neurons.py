@@ -4,14 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qneurons.report.figures.artwork import (
-    FAMILIES,
-    LOOK,
-    figure_files,
-    line_style,
-    new_figure,
-    write_file,
-)
+from qneurons.report.figures import artwork
 from qneurons.report.figures.densities import (
     LAMS,
     PAPER_ACTIVATIONS,
@@ -34,16 +27,16 @@ def draw_law(by_lam: Sequence[LawOfQ], by_phi: Sequence[LawOfQ]) -> "Figure":
     """Figure 1: the density of q, for several λ at one φ and for several φ at one λ."""
     import matplotlib
 
-    with matplotlib.rc_context(LOOK):
-        figure = new_figure(7.6, 3.0)
+    with matplotlib.rc_context(artwork.LOOK):
+        figure = artwork.new_figure(7.6, 3.0)
         for ax, laws, varied in zip(
             figure.subplots(1, 2), (by_lam, by_phi), ("lam", "phi"), strict=True
         ):
             other, symbol = ("φ", "λ") if varied == "lam" else ("λ", "φ")
             fixed = laws[0].phi if varied == "lam" else laws[0].lam
-            colours, _ = FAMILIES["c" if varied == "lam" else "a"]
+            colours, _ = artwork.FAMILIES["c" if varied == "lam" else "a"]
             for k, law in enumerate(laws):
-                colour, dash = line_style(colours, k)
+                colour, dash = artwork.line_style(colours, k)
                 label = f"{symbol} = {getattr(law, varied):g}"
                 ax.plot(law.q, law.density, color=colour, ls=dash, lw=1.4, label=label)
             ax.set(xlabel="q", ylabel="density", title=f"{other} = {fixed:g}")
@@ -58,8 +51,8 @@ def draw_densities(cells: Sequence[Sequence[NeuronDensity]]) -> "Figure":
     import matplotlib
     import numpy as np
 
-    with matplotlib.rc_context(LOOK):
-        figure = new_figure(max(2.0 * len(cells[0]), 3.4), 1.75 * len(cells) + 0.6)
+    with matplotlib.rc_context(artwork.LOOK):
+        figure = artwork.new_figure(max(2.0 * len(cells[0]), 3.4), 1.75 * len(cells) + 0.6)
         axes = figure.subplots(len(cells), len(cells[0]), sharex=True, sharey="row", squeeze=False)
         for line, row in zip(axes, cells, strict=True):
             for ax, cell in zip(line, row, strict=True):
@@ -116,7 +109,7 @@ def write_figures(
     """
     check_drawable(activations, lams, phi)
     return [
-        write_file(Path(folder) / file, content)
+        artwork.write_file(Path(folder) / file, content)
         for name, figure in paper_figures(activations, lams, phi).items()
-        for file, content in figure_files(figure, name).items()
+        for file, content in artwork.figure_files(figure, name).items()
     ]
