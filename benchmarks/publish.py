@@ -1,44 +1,45 @@
-"""Publishes a store of the paper's study: results/paper, RESULTS.md, and a few lines of the README.
+"""Publishes a store of the paper's study: results/paper, and the tables of RESULTS.md.
 
     python benchmarks/publish.py STORE [--naive naive.csv] [--rates STORE]
 
-Every number is computed: from the store, from what naive_loop.py found, from a store of rates.toml,
-and from results/training-cuda.csv (bench_training.py). Cells that are not whole, with all settings
-and seeds to the last epoch, are left out.
+Sentences are written by hand; tests/report/test_published.py holds their numbers against the rows.
+Only whole cells are published: every setting and seed has ended.
 """
 
 import argparse
+import math
+import statistics
 import tarfile
-import textwrap
+from datetime import timedelta
 from pathlib import Path
 
+import matplotlib
 import polars as pl
+from matplotlib.figure import Figure
 from pages import write_between
-from publishing.drawings import draw_gains, draw_naive
-from publishing.findings import (
-    claims_table,
-    conclusion,
-    coverage,
-    gains_table,
-    lam_table,
-    modes_table,
-    naive_table,
-    rates_table,
-    split_cells,
-    time_table,
-    times,
-)
+from scipy import stats
 
-from qneurons.report.claims import paper
-from qneurons.report.evidence import Evidence
-from qneurons.report.figures.artwork import figure_files, write_file
-from qneurons.report.page import origin, write_report
-from qneurons.report.rendering import to_markdown
+from qneurons.report import Results, rows_of, write_report
+from qneurons.report.claims import CURVED, judge
+from qneurons.report.comparisons import setting_order
+from qneurons.report.figures.artwork import INK, LOOK, PALE, figure_files, write_file
+from qneurons.report.gains import gains_table
+from qneurons.report.inference import Estimate, estimate
+from qneurons.report.rendering import Table, to_markdown
+from qneurons.report.results import GUESSING
+from qneurons.report.sections import provenance
+from qneurons.study.data import DATASETS
 from qneurons.study.spec import load_study
-from qneurons.study.store import Store
+from qneurons.study.store import CELL, Store
 
 ROOT = Path(__file__).parents[1]
 PAPER = ROOT / "results" / "paper"
+MEASURED = ROOT / "benchmarks" / "results"
+MODES_AT = (("c0.1", 100), ("a9", 100), ("a9", 20), ("a9", 5), ("a9", 1))  # λ from 0.1 to 9
+LAM_PAIRS = (
+    *(("limit", "base"), ("c0.02", "limit"), ("c0.1", "c0.02"), ("c0.1", "base")),
+    *(("a1", "c0.1"), ("a5", "c0.1"), ("a9", "a5"), ("a5", "base")),
+)
 
 
 def pack_store(folder, path):
@@ -54,13 +55,227 @@ def pack_store(folder, path):
             archive.add(folder / name, f"store/{name}", filter=anonymous)
 
 
-def in_progress(begun):
-    if begun.is_empty():
-        return ""
-    return (
-        "Cells in progress, not yet counted above or below: all their runs, up to the last epoch "
-        f"that all have reached.\n\n{to_markdown(gains_table(Evidence(begun)))}"
+def whole_cells(frame, study):
+    """The rows of cells in which every run has reached the last epoch or diverged."""
+    frame = rows_of(study, frame)
+    ended = set(frame.filter((pl.col("epoch") == study.epochs) | pl.col("diverged"))["run"])
+    partial = {run.cell for run in study.runs if run.id not in ended}
+    whole = [run.id for run in study.runs if run.cell not in partial]
+    return frame.filter(pl.col("run").is_in(whole))
+
+
+def last_epoch(frame):
+    return frame.filter((pl.col("epoch") == frame["epoch"].max()) & ~pl.col("diverged"))
+
+
+def curved_and_learning(last):
+    """Curved activations, without cells in which a run learns nothing: they would dominate."""
+    learns = ~(pl.col("train_loss") > GUESSING).any().over(CELL)
+    return last.filter(pl.col("activation").is_in(CURVED) & learns)
+
+
+def difference(last, one, other, column="test_accuracy"):
+    """One setting minus another, averaged over cells and paired by seed."""
+    means = last.group_by("seed", "setting").agg(pl.col(column).mean())
+    means = means.pivot("setting", index="seed", values=column)
+    return estimate(means[one] - means[other])
+
+
+def interval(value, factor=100, form="+.3f"):
+    low, high = factor * value.low, factor * value.high
+    return f"{factor * value.mean:{form}} [{low:{form}}, {high:{form}}]"
+
+
+def rates_table(rates):
+    """q-tanh in the CNN, which learns nothing at the paper's learning rate, at smaller ones."""
+    means = (
+        rates.filter(epoch=rates["epoch"].max())
+        .group_by("learning_rate", "setting")
+        .agg(percent=100 * pl.col("test_accuracy").mean())
+        .pivot("setting", index="learning_rate", values="percent")
+        .sort("learning_rate", descending=True)
     )
+    settings = sorted(means.columns[1:], key=setting_order)
+    rows = means.select("learning_rate", *settings).iter_rows()
+    body = [(f"{rate:g}", *(f"{value:.2f}" for value in values)) for rate, *values in rows]
+    return Table("", ("learning rate", *settings), tuple(body))
+
+
+def modes_table(frame, metric, factor, form):
+    """The same trained networks, evaluated in three ways, at small and at large λ."""
+    ends = last_epoch(frame)
+    learned = frame.join(ends.filter(pl.col("train_loss") <= GUESSING), on="run", how="semi")
+    groups = ends.select("network", "activation").unique().sort("network", "activation")
+
+    def text(group, setting, epoch, mode):
+        rows = learned.filter(**group, setting=setting, epoch=epoch)
+        gain = (pl.col(f"{metric}_{mode}") - pl.col(metric)).mean()
+        found = estimate(rows.group_by("seed").agg(gain=gain)["gain"])
+        number = f"{factor * found.mean:{form}}"
+        return "" if not found.n else f"**{number}**" if found.low * found.high > 0 else number
+
+    rows = [
+        (*group.values(), mode, *(text(group, *at, mode) for at in MODES_AT))
+        for group in groups.rows(named=True)
+        for mode in ("limit", "mean")
+    ]
+    lams = (learned.filter(setting=s, epoch=e)["lam"].mean() for s, e in MODES_AT)
+    at = [f"{s}, epoch {e}, λ = {lam:.2g}" for (s, e), lam in zip(MODES_AT, lams, strict=True)]
+    return Table("", ("network", "activation", "mode", *at), tuple(rows))
+
+
+def lam_table(frame):
+    """Settings against each other, each evaluated in the limit, as the library does."""
+    last = curved_and_learning(last_epoch(frame))
+    rows = [
+        (
+            f"{one} − {other}",
+            interval(difference(last, one, other, "test_accuracy_limit")),
+            interval(difference(last, one, other, "test_loss_limit"), 1000, "+.2f"),
+        )
+        for one, other in LAM_PAIRS
+    ]
+    return Table("", ("contrast", "test accuracy, points", "test loss × 1000"), tuple(rows))
+
+
+def times(frame, study):
+    """The time that each network took, and would have taken one run at a time."""
+    same = ["network", "precision", "device", "commit"]
+    naive = pl.read_csv(MEASURED / "training-cuda.csv").filter(variant="naive loop")
+    naive = naive.select(*same, step_us="us_per_run_and_step")
+    frame = frame.join(naive, on=same, how="left", validate="m:1", maintain_order="left")
+    assert not frame["step_us"].null_count(), "no naive loop was measured beside some runs"
+    rows = []
+    for key, part in frame.group_by("network", "precision", "device", maintain_order=True):
+        run = next(run for run in study.runs if run.network == key[0])
+        steps = math.ceil(DATASETS[run.dataset].num_train / run.batch_size) * len(part)
+        packed_s, step_us = part["seconds"].sum(), part["step_us"].mean()
+        rows.append(
+            {
+                **dict(zip(("network", "precision", "device"), key, strict=True)),
+                "runs": part["run"].n_unique(),
+                "epochs_of_a_run": len(part),
+                "packed_s": packed_s,
+                "naive_us_per_step": step_us,
+                "naive_s": steps * step_us / 1e6,
+                "to_naive": packed_s / (steps * step_us / 1e6),
+                "commits": " ".join(part["commit"].unique().sort()),
+            }
+        )
+    return pl.DataFrame(rows)
+
+
+def time_table(spent):
+    rows = [
+        (
+            row["network"],
+            f"{row['runs']:,}",
+            f"{row['epochs_of_a_run']:,}",
+            str(timedelta(seconds=round(row["packed_s"]))),
+            f"{row['naive_us_per_step']:,.0f} µs",
+            f"{timedelta(seconds=row['naive_s']) / timedelta(days=1):.1f} days",
+            f"{1 / row['to_naive']:.0f}",
+            f"{row['device']}, {row['precision']}",
+        )
+        for row in spent.iter_rows(named=True)
+    ]
+    columns = ("network", "runs", "epochs of a run", "packed, with evaluation")
+    columns += ("naive loop, a step", "naive loop, training alone", "times as fast", "device")
+    return Table("", columns, tuple(rows))
+
+
+def compare_with_ordinary(frame, naive):
+    """Of every setting: packed estimate, prediction interval, ordinary values, Welch's test."""
+    last, found = last_epoch(frame), {}
+    ends = naive.filter(epoch=naive["epoch"].max())
+    for key, ordinary in ends.group_by([*CELL, "setting"], maintain_order=True):
+        same = dict(zip((*CELL, "setting"), key, strict=True))
+        sample, values = last.filter(**same)["test_accuracy"], sorted(ordinary["test_accuracy"])
+        packed = estimate(sample)
+        half = stats.t.ppf(0.975, packed.n - 1) * packed.sd * math.sqrt(1 + 1 / packed.n)
+        found[key] = (packed, half, values, stats.ttest_ind(values, sample, equal_var=False))
+    return found
+
+
+def naive_table(compared):
+    rows = []
+    for (_, network, dropout, activation, _, setting), row in compared.items():
+        packed, half, values, test = row
+        gap = statistics.mean(values) - packed.mean
+        inside = sum(abs(value - packed.mean) <= half for value in values)
+        rows.append(
+            (
+                f"{network}, {activation}, {'dropout' if dropout else 'no dropout'}",
+                setting,
+                f"{100 * packed.mean:.2f}",
+                f"{100 * (packed.mean - half):.2f} to {100 * (packed.mean + half):.2f}",
+                ", ".join(f"{100 * value:.2f}" for value in values),
+                f"{inside} of {len(values)}",
+                interval(Estimate(len(values), gap, math.nan, *test.confidence_interval())),
+            )
+        )
+    rows.sort(key=lambda row: (row[0], setting_order(row[1])))
+    columns = ("cell", "setting", "packed, mean %", "95 % of single runs", "ordinary, %", "inside")
+    return Table("", (*columns, "ordinary − packed, points"), tuple(rows))
+
+
+def draw_naive(frame, naive):
+    """Learning curves of packed and ordinary runs over each other."""
+    metrics = {
+        "test_accuracy": (100, {"ylim": (97.0, 98.9)}),
+        "train_loss": (1, {"yscale": "log", "ylim": (1e-5, 0.5)}),
+    }
+    cells = sorted(naive.select(CELL).unique().rows())
+    settings = sorted(naive["setting"].unique(), key=setting_order)
+    with matplotlib.rc_context(LOOK):
+        figure = Figure(figsize=(1.75 * len(settings), 3.4 * len(cells)), layout="constrained")
+        grid = figure.subplots(2 * len(cells), len(settings), sharex=True, sharey="row")
+        for i, cell in enumerate(cells):
+            for j, setting in enumerate(settings):
+                same = dict(zip((*CELL, "setting"), (*cell, setting), strict=True))
+                packed = frame.filter(**same).group_by("epoch", maintain_order=True)
+                for ax, metric in zip(grid[2 * i : 2 * i + 2, j], metrics, strict=True):
+                    scale, limits = metrics[metric]
+                    band = packed.agg(low=pl.col(metric).min(), high=pl.col(metric).max())
+                    low, high = scale * band["low"], scale * band["high"]
+                    ax.fill_between(band["epoch"], low, high, color="#56b4e9", lw=0)
+                    for run in naive.filter(**same).partition_by("seed"):
+                        ax.plot(run["epoch"], scale * run[metric], color=INK, lw=0.5)
+                    ax.grid(color=PALE, lw=0.5)
+                    ax.set(**limits)
+                grid[2 * i, j].set_title(setting)
+            name = f"{cell[3]}, {'with' if cell[2] else 'without'} dropout"
+            grid[2 * i, 0].set_ylabel(f"{name}\ntest accuracy, %")
+            grid[2 * i + 1, 0].set_ylabel("training loss")
+        for ax in grid[-1]:
+            ax.set_xlabel("epoch")
+    return figure
+
+
+def generated(frame, study):
+    """Everything in RESULTS.md that stands between marks, by its mark."""
+    results = Results(frame)
+    *verdicts, question = judge(results)
+    claims = tuple((v.claim.statement, v.answer, v.reason) for v in verdicts)
+    ordinary = compare_with_ordinary(frame, pl.read_parquet(PAPER / "naive.parquet"))
+    tables = {
+        "gains": gains_table(results),
+        "rates": rates_table(pl.read_parquet(PAPER / "rates.parquet")),
+        "claims": Table("", ("claim", "verdict", "why"), claims),
+        "accuracy by mode": modes_table(frame, "test_accuracy", 100, "+z.2f"),  # z: no -0.00
+        "loss by mode": modes_table(frame, "test_loss", 1000, "+z.1f"),
+        "lam": lam_table(frame),
+        "time": time_table(times(frame, study)),
+        "naive": naive_table(ordinary),
+    }
+    found = {
+        mark: to_markdown(Table("", table.columns, table.rows)).removeprefix("### \n\n")
+        for mark, table in tables.items()
+    }
+    found["noise or limit"] = f"**{question.answer}.** {question.reason}"
+    facts = provenance(frame)
+    found["provenance"] = "\n".join(f"- {name}: {'; '.join(values)}" for name, values in facts)
+    return found
 
 
 def main():
@@ -70,75 +285,22 @@ def main():
     parser.add_argument("--rates", type=Path, help="a store of rates.toml; else the last")
     options = parser.parse_args()
     study = load_study("paper")
-    store = Store.open(options.store, readonly=True)
-    progress, diverged = store.progress(), store.diverged()
-    frame, begun = split_cells(store.frame(), study)
+    frame = whole_cells(Store.open(options.store, readonly=True).frame(), study)
     frame.write_parquet(PAPER / "rows.parquet")
     pack_store(options.store, PAPER / "store.tar.xz")
     if options.naive:
         pl.read_csv(options.naive).write_parquet(PAPER / "naive.parquet")
-    naive = pl.read_parquet(PAPER / "naive.parquet")
     if options.rates:
         Store.open(options.rates, readonly=True).frame().write_parquet(PAPER / "rates.parquet")
-    rates = pl.read_parquet(PAPER / "rates.parquet")
-    ordinary = pl.read_csv(PAPER / "naive-tanh-cnn.csv")
-    measured = ROOT / "benchmarks" / "results"
-    spent = times(frame, study, pl.read_csv(measured / "training-cuda.csv"))
-    spent.write_csv(measured / "paper-time.csv")
-    last = frame.filter((pl.col("epoch") == study.epochs) & ~pl.col("diverged"))
-    evidence = Evidence(frame)
-    *verdicts, question = paper.judge(evidence)
+    times(frame, study).write_csv(MEASURED / "paper-time.csv")
     for file in write_report(frame, PAPER, study=study):
         if file.suffix == ".pdf":
             file.unlink()  # the same as the PNG
-    figures = {PAPER / "gains.png": draw_gains(evidence)}
-    figures[ROOT / "docs" / "naive-and-packed.png"] = draw_naive(frame, naive)
-    for path, figure in figures.items():
-        write_file(path, figure_files(figure, "figure")["figure.png"])
-    num_seeds, num_settings = (
-        len({getattr(run, name) for run in study.runs}) for name in ("seed", "setting")
-    )
-    left = sum(0 < epoch < study.epochs for run, epoch in progress.items() if run not in diverged)
-    again = f" (the {left} runs in progress begin again: their weights are not in it)" * bool(left)
-    said = conclusion(evidence, verdicts, question, last, study)
-    curves = "\n\n".join(
-        f"![{p.stem}](results/paper/{p.name})" for p in sorted(PAPER.glob("curves-*.png"))
-    )
-    facts = "\n".join(f"- {name}: {'; '.join(values)}" for name, values in origin(frame))
-    page = [
-        "# Results",
-        "The paper's experiment on the real data, by its own protocol "
-        "([the study](docs/study.md)). This page is written by `python benchmarks/publish.py`; "
-        "every number is computed. Tables, figures and rows: [report](results/paper/report.md), "
-        "[page](results/paper/report.html), [rows](results/paper/rows.parquet). To go on with the "
-        "rest: `tar xf results/paper/store.tar.xz` and `qneurons study run paper --store store`"
-        f"{again}.",
-        " ".join(said),
-        "![gain over base of every setting](results/paper/gains.png)",
-        f"Gain in test accuracy over f after the last epoch: mean over {num_seeds} seeds and 95 % "
-        "interval. An arrow: nothing was learnt.",
-        "Trained so far, whole cells only (a cell is a network, an activation, with or without "
-        f"dropout, {num_settings} settings, {num_seeds} seeds, {study.epochs} epochs):",
-        coverage(evidence, study),
-        to_markdown(gains_table(evidence)),
-        in_progress(begun),
-        to_markdown(rates_table(rates, ordinary)),
-        to_markdown(claims_table(verdicts)),
-        f"### {question.claim.statement}\n\n**{question.answer}.** {question.reason}",
-        to_markdown(modes_table(frame)),
-        to_markdown(modes_table(frame, "test_loss")),
-        to_markdown(lam_table(last)),
-        to_markdown(time_table(spent)),
-        to_markdown(naive_table(last, naive)),
-        "![learning curves](docs/naive-and-packed.png)",
-        "### Learning curves",
-        curves,
-        f"### Provenance\n\n{facts}",
-    ]
-    (ROOT / "RESULTS.md").write_text("\n\n".join(filter(None, page)) + "\n")
-    lines = textwrap.fill(" ".join(said), 100)
-    figure = "![gain over f of every setting](results/paper/gains.png)"
-    write_between(ROOT / "README.md", "results", f"{figure}\n\n{lines}")
+    naive = draw_naive(frame, pl.read_parquet(PAPER / "naive.parquet"))
+    picture = figure_files(naive, "naive-and-packed")["naive-and-packed.png"]
+    write_file(ROOT / "docs" / "naive-and-packed.png", picture)
+    for mark, text in generated(frame, study).items():
+        write_between(ROOT / "RESULTS.md", mark, text)
 
 
 if __name__ == "__main__":

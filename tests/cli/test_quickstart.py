@@ -21,7 +21,7 @@ def written(monkeypatch):
         calls.append((frame, folder, study))
         return []
 
-    monkeypatch.setattr("qneurons.report.page.write_report", write_report)
+    monkeypatch.setattr("qneurons.report.write_report", write_report)
     return calls
 
 

@@ -10,7 +10,7 @@ def test_a_report_is_written_beside_the_store(invoke, store, write_spec, tmp_pat
     for package in ("polars", "matplotlib", "scipy", "jinja2"):
         pytest.importorskip(package)
     # The densities take long, and the figures command draws them too.
-    monkeypatch.setattr("qneurons.report.page.draw_neurons", lambda frame: [])
+    monkeypatch.setattr("qneurons.report.sections.draw_neurons", lambda results: [])
     result = invoke("report", store, "--study", write_spec())
     assert result.exit_code == 0, result.output
     page = tmp_path / "report" / "report.html"
@@ -23,8 +23,8 @@ def test_two_protocols_in_a_store_are_told_apart_and_a_study_chooses_one(
 ):
     for package in ("polars", "matplotlib", "scipy", "jinja2"):
         pytest.importorskip(package)
-    monkeypatch.setattr("qneurons.report.page.draw_neurons", lambda frame: [])
-    monkeypatch.setattr("qneurons.report.page.draw_learning_curves", lambda frame: [])
+    monkeypatch.setattr("qneurons.report.sections.draw_neurons", lambda results: [])
+    monkeypatch.setattr("qneurons.report.sections.draw_learning_curves", lambda *_: [])
     train_with(fake_pack())
     other = write_spec(("0.05", "0.1"), name="other.toml")
     assert invoke("study", "run", other, "--store", store, "--device", "cpu").exit_code == 0
@@ -38,14 +38,14 @@ def test_two_protocols_in_a_store_are_told_apart_and_a_study_chooses_one(
 
 def test_a_report_goes_where_it_is_told_to(invoke, store, monkeypatch):
     pytest.importorskip("polars")
-    page = pytest.importorskip("qneurons.report.page")
+    report = pytest.importorskip("qneurons.report")
     calls = []
 
     def write_report(frame, folder, *, study):
         calls.append((len(frame), folder, study))
         return []
 
-    monkeypatch.setattr(page, "write_report", write_report)
+    monkeypatch.setattr(report, "write_report", write_report)
     assert invoke("report", store, "--out", "elsewhere").exit_code == 0
     assert calls == [(48, Path("elsewhere"), None)]
 
@@ -64,8 +64,10 @@ def test_figures_are_drawn_without_training(invoke):
     [(("report", "store"), "polars"), (("figures", "--activation", "elu"), "matplotlib")],
 )
 def test_a_missing_extra_is_named(invoke, store, monkeypatch, arguments, missing):
+    report = pytest.importorskip("qneurons.report")
+    monkeypatch.setattr("qneurons.report", report)  # a new import replaces the attribute
     for name in list(sys.modules):
-        if name.startswith("qneurons.report."):
+        if name.startswith("qneurons.report"):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     result = invoke(*arguments)

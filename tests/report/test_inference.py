@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+pytest.importorskip("polars")
 stats = pytest.importorskip("scipy.stats")
 
 from qneurons.report.inference import (

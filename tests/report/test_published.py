@@ -1,6 +1,7 @@
 """What is published follows from the published rows, and from whole cells alone."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -8,62 +9,185 @@ import pytest
 from qneurons.study.spec import load_study
 
 pl = pytest.importorskip("polars")
-pytest.importorskip("scipy")
+for package in ("scipy", "matplotlib"):
+    pytest.importorskip(package)
+
+from qneurons.report.claims import CURVED, judge
+from qneurons.report.claims.noise_or_limit import attribute_gain, curved_cells
+from qneurons.report.claims.verdicts import ANSWERS
+from qneurons.report.comparisons import is_q
+from qneurons.report.inference import ALPHA, holm
+from qneurons.report.results import Results
 
 ROOT = Path(__file__).parents[2]
+PAPER = ROOT / "results" / "paper"
+NAMES = {"elu": "ELU", "relu": "ReLU"}  # as sentences write them; the others are written as here
 
 
 @pytest.fixture
-def findings(monkeypatch):
+def publish(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
-    from publishing import findings
+    import publish
 
-    return findings
+    return publish
 
 
-def words(text):
-    return " ".join(text.split())
+@pytest.fixture(scope="module")
+def study():
+    return load_study("paper")
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return pl.read_parquet(PAPER / "rows.parquet")
+
+
+@pytest.fixture(scope="module")
+def results(frame):
+    return Results(frame)
+
+
+def plain(text):
+    """Words only: no images, no code, no generated parts, of links their text."""
+    text = re.sub(r"<!-- (?!results)([\w ]+) -->.*?<!-- /\1 -->", "", text, flags=re.DOTALL)
+    text = re.sub(r"!\[[^\]]*\]\([^)]*\)|<!--.*?-->|`[^`]*`", "", text)
+    return " ".join(re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).split())
+
+
+def readme():
+    page = (ROOT / "README.md").read_text()
+    return plain(page[page.index("<!-- results -->") : page.index("<!-- /results -->")])
+
+
+def results_page():
+    return plain((ROOT / "RESULTS.md").read_text())
 
 
 @pytest.fixture
-def frame():
-    return pl.read_parquet(ROOT / "results" / "paper" / "rows.parquet")
+def findings(publish, results, frame, study):
+    """The phrases with numbers that both pages have, computed from the rows."""
+    outcomes = Counter(
+        results.contrast(cell, setting, "base").outcome
+        for cell in results.cells
+        if cell.activation in CURVED
+        for setting in filter(is_q, results.settings(cell))
+    )
+    lost = {cell: results.untrained(cell) for cell in results.cells if results.untrained(cell)}
+    ((failed, counts),) = lost.items()
+    assert (failed.network, failed.activation, failed.dropout) == ("mnist-cnn", "tanh", False)
+    assert list(counts) == ["limit", "c0.02", "c0.1"]
+    failing = sum(len(results.final(failed, setting).values) for setting in counts)
+    last = publish.curved_and_learning(publish.last_epoch(frame))
+    q = [setting for setting in last["setting"].unique() if is_q(setting)]
+    gains = {setting: publish.difference(last, setting, "base") for setting in q}
+    best = max(gains, key=lambda setting: gains[setting].mean)
+    assert best == "a9"
+    loss = publish.difference(last, best, "base", "test_loss").mean
+    assert loss > 0
+    small = publish.difference(last, "c0.02", "limit")
+    assert small.low < 0 < small.high  # they cannot be told apart
+    *verdicts, question = judge(results)
+    answers = Counter(verdict.answer for verdict in verdicts)
+    assert question.answer == "both"
+    parts = {"limit": [], "noise": []}
+    for name in ("elu", "softplus", "tanh"):
+        cells = [cell for cell in curved_cells(results)[0] if cell.activation == name]
+        for part, gain in zip(parts, attribute_gain(results, cells).gains, strict=True):
+            parts[part] += [NAMES.get(name, name)] * (gain == "gain")
+    holds, fails, undecided = (answers[answer] for answer in ANSWERS)
+    return [
+        f"{len(results.cells)} of the paper's {len({run.cell for run in study.runs})} ",
+        f"in {outcomes['better']} of {outcomes.total()} comparisons",
+        f"lose in {outcomes['worse']}",
+        f"{sum(counts.values())} of {failing} runs",
+        f"On average over the other {last.select(publish.CELL).n_unique()} cells",
+        f"the best of {len(gains)} q settings",
+        f"gains {publish.interval(gains[best], form='+.2f')} percentage points of test accuracy",
+        f"test loss is {1000 * loss:.1f} thousandths higher than f's",
+        "λ = 0.02 cannot be told apart from the limit",
+        f"({publish.interval(small)} points)",
+        f"the limit with {' and '.join(parts['limit'])}, the noise with {' '.join(parts['noise'])}",
+        f"Of the paper's {len(verdicts)} claims, {holds} hold, {fails} do not hold, and "
+        f"{undecided} are not decided yet",
+        f"p ≤ {ALPHA}",
+    ]
 
 
-def test_the_conclusion_is_computed_from_the_rows(findings, frame):
-    from qneurons.report.claims import paper
-    from qneurons.report.evidence import Evidence
-
-    study = load_study("paper")
-    last = frame.filter((pl.col("epoch") == study.epochs) & ~pl.col("diverged"))
-    evidence = Evidence(frame)
-    *verdicts, question = paper.judge(evidence)
-    said = " ".join(findings.conclusion(evidence, verdicts, question, last, study))
-    for page in ("README.md", "RESULTS.md"):
-        assert said in words((ROOT / page).read_text()), page
-    assert findings.coverage(evidence, study) in (ROOT / "RESULTS.md").read_text()
+def check(text, phrases):
+    """Every phrase is in the text, and no digit is in it outside of the phrases."""
+    for phrase in phrases:
+        assert phrase in text, phrase
+        text = text.replace(phrase, " ")
+    assert not re.findall(r"\S*\d\S*", text)
 
 
-def test_every_table_is_computed_from_the_rows(findings, frame):
-    from qneurons.report.claims import paper
-    from qneurons.report.evidence import Evidence
-    from qneurons.report.rendering import to_markdown
+def test_every_number_of_the_readme_is_computed_from_the_rows(findings):
+    check(readme(), [*findings, "λ annealed from 9"])
 
-    study, evidence = load_study("paper"), Evidence(frame)
-    last = frame.filter((pl.col("epoch") == study.epochs) & ~pl.col("diverged"))
-    naive = pl.read_parquet(ROOT / "results" / "paper" / "naive.parquet")
-    rates = pl.read_csv(ROOT / "benchmarks" / "results" / "training-cuda.csv")
+
+def test_every_number_of_the_results_is_computed_from_the_rows(
+    publish, findings, results, frame, study
+):
+    settings = {run.setting for run in study.runs}
+    seeds = len({run.seed for run in study.runs})
+    (rate,) = {run.learning_rate for run in study.runs if run.network == "mnist-cnn"}
+    cells = Counter(network for _, network, *_ in {run.cell for run in study.runs})
+    there = Counter(cell.network for cell in results.cells)
+    rates = pl.read_parquet(PAPER / "rates.parquet")
+    ordinary = pl.read_csv(PAPER / "naive-tanh-cnn.csv")
+    ends = ordinary.filter(epoch=ordinary["epoch"].max())
+    ends = ends.filter(pl.col("setting").is_in(rates["setting"].unique().to_list()))
+    assert set(rates["activation"]) == set(ends["activation"]) == {"tanh"}
+    assert ends["seed"].n_unique() == 1
+    compared = publish.compare_with_ordinary(frame, pl.read_parquet(PAPER / "naive.parquet"))
+    inside = sum(
+        abs(value - packed.mean) <= half
+        for packed, half, values, _ in compared.values()
+        for value in values
+    )
+    count = sum(len(values) for _, _, values, _ in compared.values())
+    significant = sum(p <= ALPHA for p in holm([test.pvalue for *_, test in compared.values()]))
+    level = f"{100 * (1 - ALPHA):.0f} %"
+    learning = publish.curved_and_learning(publish.last_epoch(frame)).select(publish.CELL)
+    accuracies = {
+        row["setting"]: f"{100 * row['test_accuracy']:.2f}" for row in ends.iter_rows(named=True)
+    }
+    text = " ".join((ROOT / "RESULTS.md").read_text().split())
+    assert ", ".join(f"`{setting}` {number}" for setting, number in accuracies.items()) in text
+    phrases = [
+        *(f"{network}: {there[network]} of {total} cells" for network, total in cells.items()),
+        f"trained in {len(settings)} settings with {seeds} seeds, for {study.epochs} epochs",
+        "λ annealed from 1, 5 and 9",
+        f"mean over {seeds} seeds and {level} interval",
+        f"after {rates['epoch'].max()} epochs, mean over {rates['seed'].n_unique()} seeds",
+        f"The paper's learning rate is {rate}",
+        f"({ends['epoch'][0]} epochs, one seed,",
+        *accuracies.values(),
+        f"the {level} t-interval excludes zero",
+        f"Mean over the {learning.n_unique()} cells",
+        f"with {level} t-intervals",
+        f"{inside} of {count} ordinary runs",
+        f"predict {level} of single runs ({0.95 * count:.0f} are expected)",
+        f"{significant} of {len(compared)} differences",
+    ]
+    check(results_page(), [*findings, *phrases])
+
+
+def test_the_whole_cells_are_those_that_the_page_names(results):
+    there = [cell for cell in results.cells if cell.network == "mnist-cnn"]
+    *others, last = (NAMES.get(c.activation, c.activation) for c in there if not c.dropout)
+    (dropped,) = (NAMES.get(c.activation, c.activation) for c in there if c.dropout)
+    names = f"({', '.join(others)} and {last} without dropout, {dropped} with dropout)"
+    assert names in results_page()
+
+
+def test_every_table_is_computed_from_the_rows(publish, frame, study):
     page = (ROOT / "RESULTS.md").read_text()
-    for table in (
-        findings.gains_table(evidence),
-        findings.claims_table(paper.judge(evidence)[:-1]),
-        findings.modes_table(frame),
-        findings.modes_table(frame, "test_loss"),
-        findings.lam_table(last),
-        findings.time_table(findings.times(frame, study, rates)),
-        findings.naive_table(last, naive),
-    ):
-        assert to_markdown(table) in page, table.title
+    for mark, text in publish.generated(frame, study).items():
+        part = page.partition(f"<!-- {mark} -->\n")[2].partition(f"\n<!-- /{mark} -->")[0]
+        if mark == "provenance":  # its last line is of the machine that wrote it
+            part, text = (lines.rpartition("\n")[0] for lines in (part, text))
+        assert part == text, mark
 
 
 def ends(cell):
@@ -84,7 +208,7 @@ def gains_of_modes(frame, one, other, metric="test_accuracy", by=("dropout",)):
 
 def test_what_decided_the_default_of_evaluation(frame):
     """As QActivation's docstring and docs/training-and-evaluation.md say it."""
-    from qneurons.report.evidence import GUESSING
+    from qneurons.report.results import GUESSING
 
     frame = frame.filter(pl.col("setting").str.contains("^[ca]"))
     ends = frame.filter((pl.col("epoch") == 100) & (pl.col("train_loss") < GUESSING))
@@ -117,8 +241,8 @@ def test_what_decided_the_default_of_evaluation(frame):
     assert {name for name, _ in ahead} == {"relu", "tanh"}
 
 
-def test_what_decided_the_default_of_lam(findings, frame):
-    table = findings.lam_table(frame.filter(pl.col("epoch") == frame["epoch"].max()))
+def test_what_decided_the_default_of_lam(publish, frame):
+    table = publish.lam_table(frame)
     accuracy = {contrast: ends(cell) for contrast, cell, _ in table.rows}
     loss = {contrast: ends(cell) for contrast, _, cell in table.rows}
     for low, high in (accuracy["c0.02 − limit"], loss["c0.02 − limit"]):
@@ -127,20 +251,8 @@ def test_what_decided_the_default_of_lam(findings, frame):
     assert accuracy["a5 − c0.1"][0] > 0
 
 
-def test_what_learns_nothing(findings, frame):
-    from qneurons.report.evidence import Evidence
-
-    evidence = Evidence(frame)
-    found = {cell: evidence.untrained(cell) for cell in evidence.cells}
-    lost = {cell: counts for cell, counts in found.items() if counts}
-    assert [(cell.network, cell.activation, cell.dropout) for cell in lost] == [
-        ("mnist-cnn", "tanh", False)
-    ]
-    assert list(lost.values()) == [{"limit": 10, "c0.02": 10, "c0.1": 10}]
-    rates, ordinary = (
-        ROOT / "results" / "paper" / n for n in ("rates.parquet", "naive-tanh-cnn.csv")
-    )
-    table = findings.rates_table(pl.read_parquet(rates), pl.read_csv(ordinary))
+def test_what_learns_nothing(publish):
+    table = publish.rates_table(pl.read_parquet(PAPER / "rates.parquet"))
     for rate, *accuracies in table.rows:
         for setting, accuracy in zip(table.columns[1:], accuracies, strict=True):
             fails = rate == "0.05" and setting in ("limit", "c0.02", "c0.1", "c0.3")
@@ -148,25 +260,21 @@ def test_what_learns_nothing(findings, frame):
             assert fails or float(accuracy) > 90
 
 
-def test_cells_that_are_not_whole_are_cut_where_their_slowest_run_is(findings):
+def test_only_cells_in_which_every_run_has_ended_are_published(publish):
     study = load_study("paper-mnist-mlp")
-    whole, short, missing = (cell for cell in list(dict.fromkeys(r.cell for r in study.runs))[:3])
+    whole, short, missing = list(dict.fromkeys(run.cell for run in study.runs))[:3]
+    ids = {cell: [r.id for r in study.runs if r.cell == cell] for cell in (whole, short, missing)}
+    stopped, gone = ids[short][-1], ids[missing][0]
     rows = [
-        {"run": run.id, "epoch": epoch, "diverged": False}
-        for run in study.runs
-        if run.cell in (whole, short, missing)
+        {"run": run, "epoch": epoch, "diverged": False}
+        for runs in ids.values()
+        for run in runs
         for epoch in (1, 50, study.epochs)
+        if run != gone and (run, epoch) != (stopped, study.epochs)
     ]
-    ids = {cell: [run.id for run in study.runs if run.cell == cell] for cell in (whole, short)}
-    stopped, gone = ids[short][-1], next(run.id for run in study.runs if run.cell == missing)
-    rows = [row for row in rows if row["run"] != gone]
-    rows = [row for row in rows if (row["run"], row["epoch"]) != (stopped, study.epochs)]
-    ended, begun = findings.split_cells(pl.DataFrame(rows), study)
-    assert set(ended["run"]) == set(ids[whole])
-    assert len(ended) == 3 * 70
-    assert set(begun["run"]) == set(ids[short])
-    assert set(begun["epoch"]) == {1, 50}
-    diverged = [{**row, "diverged": row["run"] == stopped and row["epoch"] == 50} for row in rows]
-    ended, begun = findings.split_cells(pl.DataFrame(diverged), study)
-    assert set(ended["run"]) == {*ids[whole], *ids[short]}
-    assert begun.is_empty()
+    found = publish.whole_cells(pl.DataFrame(rows), study)
+    assert set(found["run"]) == set(ids[whole])
+    assert len(found) == 3 * len(ids[whole])
+    diverged = [{**row, "diverged": (row["run"], row["epoch"]) == (stopped, 50)} for row in rows]
+    found = publish.whole_cells(pl.DataFrame(diverged), study)
+    assert set(found["run"]) == {*ids[whole], *ids[short]}

@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("polars")
 pytest.importorskip("scipy")
 
+from qneurons.report.claims.verdicts import Number
 from qneurons.report.comparisons import METRICS
 from qneurons.report.inference import Estimate
-from qneurons.report.numbers import Number
 from qneurons.report.rendering import (
     Table,
     difference_texts,

@@ -30,7 +30,7 @@ def quickstart(
     with one_line_errors(debug):
         # The report first: what is not installed must be missed before the training.
         from qneurons.cli.training import train_here
-        from qneurons.report import comparisons, page, rendering, tables
+        from qneurons.report import Results, final_table, rows_of, to_rich, write_report
         from qneurons.study.spec import load_study
         from qneurons.study.store import Store
 
@@ -39,9 +39,9 @@ def quickstart(
         screen = console()
         screen.print(f"{study.title}: {len(study.runs)} runs of {study.epochs} epochs")
         train_here(study, store, device=device)
-        frame = page.rows_of(study, Store.open(store, readonly=True).frame())
-        screen.print(rendering.to_rich(tables.accuracy_table(comparisons.finals(frame))))
-        page.write_report(frame, out / "report", study=study)
+        frame = rows_of(study, Store.open(store, readonly=True).frame())
+        screen.print(to_rich(final_table(Results(frame).finals["test_accuracy"])))
+        write_report(frame, out / "report", study=study)
         screen.print(f"The page with figures and verdicts: {out / 'report' / 'report.html'}")
         export = shlex.join(["qneurons", "study", "export", str(store), str(out / "rows.csv")])
         screen.print(f"Everything that was recorded: {export}")

@@ -27,7 +27,7 @@ def report(
 
         chosen = load_study(study) if study else None
         opened = Store.open(store, readonly=True)
-        from qneurons.report.page import write_report  # slow: after a wrong path was found
+        from qneurons.report import write_report  # slow: after a wrong path was found
 
         folder = out or store.absolute().parent / "report"
         files = write_report(opened.frame(), folder, study=chosen)
@@ -50,8 +50,7 @@ def figures(
 ) -> None:
     """Draw the law of q and the density of every q-neuron, exactly and without training."""
     with one_line_errors(debug):
-        from qneurons.report.figures.densities import LAMS, PAPER_ACTIVATIONS
-        from qneurons.report.figures.neurons import write_figures
+        from qneurons.report.figures import LAMS, PAPER_ACTIVATIONS, write_figures
 
         drawn = activation or PAPER_ACTIVATIONS
         for file in write_figures(out, activations=drawn, lams=lam or LAMS):

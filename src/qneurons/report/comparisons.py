@@ -1,11 +1,11 @@
-"""From tidy rows to numbers: what each run ended with, means over seeds, paired contrasts.
+"""From tidy rows to numbers: the final value of each run, means over seeds, paired contrasts.
 
-Which runs are compared. Within a cell (all that a run depends on but setting and seed) all settings
-are compared at one epoch, the last that at least half of the cell's runs have reached. Runs that
-have not reached it are incomplete: left out, and counted. Diverged runs have no final value; they
-are counted beside the mean, and a contrast knows of them.
+Which runs are compared. A cell is everything that a run depends on except setting and seed. Its
+settings are compared at one epoch: the last one that at least half of its runs reached. Runs that
+did not reach it are incomplete. They are counted, but no mean includes them. Diverged runs have no
+final value. They are counted beside the mean, and the outcome of a contrast depends on them.
 
-Which contrasts. Differences are paired by seed; Holm's correction is over the declared contrasts of
+Which contrasts. Differences are paired by seed. Holm's correction covers the declared contrasts of
 one cell and metric: one panel of the paper's figures is one family, and claims count panels.
 """
 
@@ -26,18 +26,22 @@ from qneurons.study.runs import parse_setting
 from qneurons.study.store import CELL, RUN
 
 STATES = ("compared", "incomplete", "diverged")  # of a run
-MIN_PAIRS = 3  # fewer seeds show neither the absence of a gain nor that more runs diverge
-_NAN = math.nan
+MIN_PAIRS = 3  # with fewer seeds, "no gain" and "more runs diverge" are never concluded
 
 
 class Cell(NamedTuple):
-    """What is held fixed while settings are compared: all that a run depends on but its seed."""
+    """What is held fixed while settings are compared."""
 
     dataset: str
     network: str
     dropout: bool
     activation: str
-    protocol: str = ""  # what departs from the paper's, in words
+    protocol: str = ""  # what differs from the paper's protocol, in words
+
+    @property
+    def where(self) -> str:
+        """The network, its data and what differs from the paper's protocol."""
+        return f"{self.network} on {self.dataset}" + (f", {self.protocol}" if self.protocol else "")
 
     def __str__(self) -> str:
         dropout = "dropout" if self.dropout else "no dropout"
@@ -51,8 +55,8 @@ class Metric:
 
     name: str
     title: str
-    higher: bool  # is better
-    percent: bool  # is a share, shown as a percentage
+    higher: bool  # True if higher is better
+    percent: bool  # True if shown as a percentage
 
 
 METRICS: Mapping[str, Metric] = {
@@ -82,10 +86,10 @@ def setting_order(setting: str) -> tuple[int, bool, float, str]:
 
 @dataclass(frozen=True)
 class Best:
-    """The peak of the mean curve: chosen on the test set, as in the paper, so a little too good."""
+    """The peak of the mean curve. Chosen on the test set, as in the paper, so a little too good."""
 
     epoch: int
-    estimate: Estimate
+    estimate: Estimate  # of no values if no run is compared
     single: float  # best value of any single run at any epoch
 
 
@@ -100,37 +104,37 @@ class Final:
     values: Mapping[int, float] = field(repr=False)  # by seed
     diverged: tuple[int, ...]  # seeds
     estimate: Estimate
-    best: Best | None  # None without a compared run
+    best: Best
 
 
 def run_states(frame: pl.DataFrame) -> pl.DataFrame:
-    """One row a run: its last epoch, its cell's epoch of comparison (``target``), its state."""
+    """One row per run: its last epoch, its cell's epoch of comparison (``target``), its state."""
     _check_unique(frame)
     runs = frame.group_by(RUN).agg(
         last=pl.col("epoch").max(), diverged=pl.col("diverged").fill_null(False).any()
     )
-    alive = runs.filter(~pl.col("diverged"))
-    # The lower middle of the last epochs in descending order: at least half have reached it.
-    middle = pl.col("last").sort(descending=True).get((pl.len() - 1) // 2)
-    targets = (
-        runs.group_by(CELL)
-        .agg(highest=pl.col("last").max())
-        .join(alive.group_by(CELL).agg(target=middle), on=CELL, how="left")
-        .with_columns(target=pl.coalesce("target", "highest"))
-    )
-    state = (
-        pl.when("diverged")
-        .then(pl.lit("diverged"))
-        .when(pl.col("last") < pl.col("target"))
-        .then(pl.lit("incomplete"))
-        .otherwise(pl.lit("compared"))
-    )
-    return runs.join(targets, on=CELL).select(*RUN, "last", "target", state=state).sort(RUN)
+    alive = pl.col("last").filter(~pl.col("diverged"))
+    # The upper median: at least half of the runs that did not diverge have reached it.
+    target = pl.coalesce(alive.quantile(0.5, "higher").cast(pl.Int64), pl.col("last").max())
+    runs = runs.with_columns(target=target.over(CELL))
+    is_late = pl.col("last") < pl.col("target")
+    state = pl.when(is_late).then(pl.lit("incomplete")).otherwise(pl.lit("compared"))
+    state = pl.when("diverged").then(pl.lit("diverged")).otherwise(state)
+    return runs.select(*RUN, "last", "target", state=state).sort(RUN)
 
 
-def curves(frame: pl.DataFrame, *, metric: str = "test_accuracy") -> pl.DataFrame:
-    """Mean and t-interval by epoch (columns n, mean, sd, low, high), over the compared runs."""
-    rows = _compared_rows(frame, run_states(frame), metric)
+def compared_rows(frame: pl.DataFrame, states: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """The finite values of a metric, of the compared runs up to the epoch of comparison."""
+    if metric not in METRICS or metric not in frame.columns:
+        known = ", ".join(name for name in METRICS if name in frame.columns)
+        raise StudyError(f"metric {metric!r} is not one of {known}: choose one of these")
+    compared = states.filter(pl.col("state") == "compared").select(*RUN, "target")
+    rows = frame.join(compared, on=RUN).filter(pl.col("epoch") <= pl.col("target"))
+    return rows.filter(pl.col(metric).is_finite())
+
+
+def curves(rows: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """By epoch: n, mean, sd and t-interval (low, high) over runs, and the best single value."""
     means = rows.group_by(*CELL, "setting", "epoch").agg(
         n=pl.len(), mean=pl.col(metric).mean(), sd=pl.col(metric).std(), single=pl.col(metric)
     )
@@ -142,66 +146,70 @@ def curves(frame: pl.DataFrame, *, metric: str = "test_accuracy") -> pl.DataFram
     ).sort(*CELL, "setting", "epoch")
 
 
-def finals(frame: pl.DataFrame, *, metric: str = "test_accuracy") -> list[Final]:
-    """Every setting of every cell, sorted by cell and :func:`setting_order`."""
-    states = run_states(frame)
-    rows = _compared_rows(frame, states, metric).filter(pl.col("epoch") == pl.col("target"))
-    values = {row[:-1]: row[-1] for row in rows.select(*RUN, metric).iter_rows()}
-    best = _best(curves(frame, metric=metric), METRICS[metric])
+def finals(
+    states: pl.DataFrame, rows: pl.DataFrame, means: pl.DataFrame, metric: str
+) -> list[Final]:
+    """Every setting of every cell, sorted by cell and :func:`setting_order`.
+
+    The arguments are the results of :func:`run_states`, :func:`compared_rows`, :func:`curves`.
+    """
+    at_target = rows.filter(pl.col("epoch") == pl.col("target"))
+    values = {row[:-1]: row[-1] for row in at_target.select(*RUN, metric).iter_rows()}
+    higher = METRICS[metric].higher
+    peak = pl.col("mean").arg_max() if higher else pl.col("mean").arg_min()
+    peaks = means.group_by(*CELL, "setting").agg(
+        pl.col("epoch", "n", "mean").get(peak),
+        pl.col("sd", "low", "high").get(peak).fill_null(math.nan),
+        pl.col("single").max() if higher else pl.col("single").min(),
+    )
+    best = {
+        tuple(key): Best(epoch, Estimate(n, mean, sd, low, high), single)
+        for *key, epoch, n, mean, sd, low, high, single in peaks.iter_rows()
+    }
+    none = Best(0, estimate(()), math.nan)
     found = []
     for key, group in groupby(states.iter_rows(), key=lambda row: row[: len(CELL) + 1]):
         runs = [(row[-4], row[-2], row[-1]) for row in group]  # seed, target, state
         done = {seed: values[*key, seed] for seed, _, _ in runs if (*key, seed) in values}
         diverged = tuple(seed for seed, _, state in runs if state == "diverged")
-        *cell, setting = key
-        found.append(
-            Final(
-                Cell(*cell), setting, METRICS[metric], runs[0][1], done, diverged,
-                estimate(done.values()), best.get(key),
-            )
-        )  # fmt: skip
+        end = (runs[0][1], done, diverged, estimate(done.values()), best.get(key, none))
+        found.append(Final(Cell(*key[:-1]), key[-1], METRICS[metric], *end))
     return sorted(found, key=lambda final: (final.cell, setting_order(final.setting)))
-
-
-def _best(means: pl.DataFrame, metric: Metric) -> dict[tuple[object, ...], Best]:
-    best = {}
-    for key, curve in means.group_by(*CELL, "setting", maintain_order=True):
-        at = curve["mean"].arg_max() if metric.higher else curve["mean"].arg_min()
-        row = curve.row(at or 0, named=True)
-        numbers = (row[name] for name in ("mean", "sd", "low", "high"))
-        peak = Estimate(row["n"], *(_NAN if value is None else value for value in numbers))
-        single = curve["single"].max() if metric.higher else curve["single"].min()
-        best[key] = Best(row["epoch"], peak, float(single))  # type: ignore[arg-type]
-    return best
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """A setting against a reference in one cell, paired by seed; ``difference`` is in raw units."""
+    """A setting against a reference in one cell, paired by seed."""
 
     cell: Cell
     setting: str
     reference: str
     metric: Metric
-    difference: Estimate  # setting - reference
+    difference: Estimate  # setting - reference, in the units of the metric
     test: str  # "sign-flip" | "paired t" | "none"
     p: float
     p_holm: float
-    diverged: tuple[int, int]  # runs of the setting, of the reference, of the seeds of both
-    seeds: int  # where each of the two is compared or diverged
+    diverged: tuple[int, int]  # runs of the setting and of the reference, over the common seeds
+    seeds: int  # common seeds: both runs are compared or diverged
+    by_seed: Mapping[int, float] = field(repr=False)  # the difference of each pair
 
     @property
     def gain(self) -> Estimate:
-        """The difference with the sign that makes positive better."""
+        """The difference, with the sign chosen so that positive is better."""
         return self.difference if self.metric.higher else -self.difference
+
+    @property
+    def gains_by_seed(self) -> dict[int, float]:
+        sign = 1 if self.metric.higher else -1
+        return {seed: sign * difference for seed, difference in self.by_seed.items()}
 
     @property
     def outcome(self) -> str:
         """``"better"``, ``"worse"`` or ``"unclear"`` at the level 0.05 after Holm's correction.
 
-        A setting that diverged in more runs than its reference is never better; where these
-        outnumber the pairs that are left of at least three seeds, it is worse, whatever the pairs
-        say.
+        A setting with more diverged runs than its reference is never better. If the excess is
+        larger than the number of remaining pairs, and there are at least three common seeds, the
+        setting is worse, whatever the pairs say.
         """
         more = self.diverged[0] - self.diverged[1]
         if abs(more) > self.difference.n and self.seeds >= MIN_PAIRS:
@@ -217,7 +225,7 @@ Pairs = Callable[[Sequence[str]], list[tuple[str, str]]]
 
 
 def declared_pairs(settings: Sequence[str]) -> list[tuple[str, str]]:
-    """The contrasts that are tested in every cell: (setting, reference)."""
+    """The contrasts that are tested in every cell, as (setting, reference)."""
     q = [setting for setting in settings if is_q(setting)]
     others = [s for s in settings if s != "base" and s not in q]
     against_base = [(setting, "base") for setting in others + q if "base" in settings]
@@ -229,33 +237,19 @@ def contrasts(finals: Iterable[Final], pairs: Pairs = declared_pairs) -> list[Co
     found = []
     for _, group in groupby(finals, key=lambda final: (final.cell, final.metric.name)):
         by_setting = {final.setting: final for final in group}
-        declared = pairs(list(by_setting))
-        tested = []
-        for setting, reference in declared:
-            a, b = by_setting[setting], by_setting[reference]
-            seeds = sorted(a.values.keys() & b.values.keys())
-            differences = np.array([a.values[seed] - b.values[seed] for seed in seeds])
-            tested.append((a, b, differences, *paired_test(differences, len(declared))))
-        for (a, b, differences, test, p), p_holm in zip(
-            tested, holm([row[-1] for row in tested]), strict=True
-        ):
+        declared = [(by_setting[s], by_setting[r]) for s, r in pairs(list(by_setting))]
+        differences = [
+            {seed: a.values[seed] - b.values[seed] for seed in sorted(a.values.keys() & b.values)}
+            for a, b in declared
+        ]
+        tests = [paired_test(np.array([*d.values()]), len(declared)) for d in differences]
+        family = zip(declared, differences, tests, holm([p for _, p in tests]), strict=True)
+        for (a, b), by_seed, (test, p), p_holm in family:
             both = {*a.values, *a.diverged} & {*b.values, *b.diverged}
-            found.append(
-                Contrast(
-                    a.cell, a.setting, b.setting, a.metric, estimate(differences), test,
-                    p, p_holm, (len(both & {*a.diverged}), len(both & {*b.diverged})), len(both),
-                )
-            )  # fmt: skip
+            diverged = (len(both & {*a.diverged}), len(both & {*b.diverged}))
+            end = estimate(by_seed.values()), test, p, p_holm, diverged, len(both), by_seed
+            found.append(Contrast(a.cell, a.setting, b.setting, a.metric, *end))
     return found
-
-
-def _compared_rows(frame: pl.DataFrame, states: pl.DataFrame, metric: str) -> pl.DataFrame:
-    if metric not in METRICS or metric not in frame.columns:
-        known = ", ".join(name for name in METRICS if name in frame.columns)
-        raise StudyError(f"metric {metric!r} is not one of {known}: choose one of these")
-    compared = states.filter(pl.col("state") == "compared").select(*RUN, "target")
-    rows = frame.join(compared, on=RUN).filter(pl.col("epoch") <= pl.col("target"))
-    return rows.filter(pl.col(metric).is_finite())
 
 
 def _check_unique(frame: pl.DataFrame) -> None:
@@ -264,5 +258,5 @@ def _check_unique(frame: pl.DataFrame) -> None:
         row = twice.row(0, named=True)
         raise StudyError(
             f"{Cell(*(row[name] for name in CELL))}, {row['setting']}, seed {row['seed']}: epoch "
-            f"{row['epoch']} is there more than once; give every epoch of a run one row"
+            f"{row['epoch']} occurs more than once; give every epoch of a run one row"
         )

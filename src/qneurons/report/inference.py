@@ -1,8 +1,8 @@
 """A mean with its interval, a paired test, and Holm's correction: numbers in, numbers out.
 
-The paired test is the exact sign-flip test for up to 16 pairs, wherever its smallest possible p,
-2^(1 - n), can reach the level after Holm's correction; else (very few pairs, or many) it is the
-paired t test. The choice depends on the number of pairs and of contrasts alone, never on values.
+The paired test is the exact sign-flip test for up to 16 pairs, if its smallest possible p,
+2^(1 - n), can reach the level after Holm's correction. Otherwise (very few pairs, or many) it is
+the paired t test. The choice depends only on the numbers of pairs and contrasts, not on values.
 """
 
 import math
@@ -15,12 +15,11 @@ from scipy import special, stats  # type: ignore[import-untyped]
 
 ALPHA = 0.05
 _MOST_FLIPS = 16  # pairs: 2^15 sums
-_NAN = math.nan
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds with its 95 % t-interval; NaN where there are too few values for it."""
+    """A mean over seeds with its 95 % t-interval; NaN if there are too few values."""
 
     n: int
     mean: float
@@ -36,19 +35,19 @@ def estimate(values: Iterable[float]) -> Estimate:
     sample = np.fromiter(values, dtype=np.float64)
     n = len(sample)
     if n < 2:
-        return Estimate(n, float(sample[0]) if n else _NAN, _NAN, _NAN, _NAN)
+        return Estimate(n, float(sample[0]) if n else math.nan, math.nan, math.nan, math.nan)
     mean, sd = float(sample.mean()), float(sample.std(ddof=1))
     half = float(special.stdtrit(n - 1, 1 - ALPHA / 2)) * sd / math.sqrt(n)
     return Estimate(n, mean, sd, mean - half, mean + half)
 
 
 def paired_test(differences: NDArray[np.float64], family: int = 1) -> tuple[str, float]:
-    """The test that fits this many pairs and contrasts, and its two-sided p."""
+    """The name of the test for this many pairs and contrasts, and its two-sided p."""
     n = len(differences)
     if n < 2:
         return "none", 1.0
     reachable = 2.0 ** (1 - n) * family <= ALPHA
-    # Equal differences (few test images make ties) have no spread to put into a t statistic.
+    # Equal differences (a small test set makes ties) have no spread for a t statistic.
     constant = np.ptp(differences) <= 1e-9 * np.abs(differences).max()
     if n <= _MOST_FLIPS and (reachable or constant):
         return "sign-flip", sign_flip(differences)
@@ -58,16 +57,16 @@ def paired_test(differences: NDArray[np.float64], family: int = 1) -> tuple[str,
 
 
 def sign_flip(differences: NDArray[np.float64]) -> float:
-    """The exact two-sided p: the share of all 2^n flips of signs whose sum is as far from 0."""
+    """The exact two-sided p: the share of all 2^n sign flips with a sum at least as far from 0."""
     n = len(differences)
-    half = (np.arange(2 ** (n - 1))[:, None] >> np.arange(n)) & 1  # the others mirror these
+    half = (np.arange(2 ** (n - 1))[:, None] >> np.arange(n)) & 1  # the other half mirrors these
     sums = np.abs((1 - 2 * half) @ differences)
-    tolerance = 1e-9 * np.abs(differences).sum()  # ties must not hang on rounding
+    tolerance = 1e-9 * np.abs(differences).sum()  # rounding must not break ties
     return float(np.mean(sums >= abs(differences.sum()) - tolerance))
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Holm's step-down adjusted p, in the order given."""
+    """Holm's step-down adjusted p-values, in the order given."""
     order = np.argsort(p, kind="stable")
     steps = np.asarray(p)[order] * np.arange(len(p), 0, -1)
     adjusted = np.empty(len(p))

@@ -1,12 +1,12 @@
-"""A table of text, how numbers are written in it, and two of its forms: rich and Markdown."""
+"""A table of text, its two forms (rich and Markdown), and how numbers are written in it."""
 
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from qneurons.report.claims.verdicts import Number
 from qneurons.report.comparisons import Metric
 from qneurons.report.inference import Estimate
-from qneurons.report.numbers import Number
 
 if TYPE_CHECKING:
     import rich.table
@@ -16,7 +16,7 @@ NONE = "–"
 
 @dataclass(frozen=True)
 class Table:
-    """Text in rows and columns; ``note`` says what the columns do not."""
+    """Text in rows and columns, with an explanatory note."""
 
     title: str
     columns: tuple[str, ...]
@@ -25,7 +25,7 @@ class Table:
 
 
 def to_rich(table: Table) -> "rich.table.Table":
-    """For a terminal; text is shown as it is, brackets and all."""
+    """For a terminal. Brackets in the text are not read as markup."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -39,14 +39,14 @@ def to_rich(table: Table) -> "rich.table.Table":
         pad_edge=False,
     )
     for name in table.columns:
-        shown.add_column(Text(name), overflow="fold")  # a narrow terminal must not cut numbers
+        shown.add_column(Text(name), overflow="fold")  # never cut a number
     for row in table.rows:
         shown.add_row(*(Text(text) for text in row))
     return shown
 
 
 def to_markdown(table: Table) -> str:
-    """A heading, a pipe table and the note, as GitHub reads them."""
+    """A heading, a pipe table and the note, in GitHub's dialect."""
 
     def line(texts: tuple[str, ...]) -> str:
         escaped = (text.replace("\\", "\\\\").replace("|", "\\|") for text in texts)
@@ -58,7 +58,7 @@ def to_markdown(table: Table) -> str:
 
 
 def estimate_text(value: Estimate, metric: Metric) -> str:
-    """``98.21 ± 0.05`` (per cent) or ``0.0512 ± 0.00031``; without an interval the mean alone."""
+    """``98.21 ± 0.05`` (per cent) or ``0.0512 ± 0.00031``; only the mean if it has no interval."""
     if math.isnan(value.mean):
         return NONE
     if metric.percent:
@@ -69,7 +69,7 @@ def estimate_text(value: Estimate, metric: Metric) -> str:
 
 
 def difference_texts(value: Estimate, metric: Metric) -> tuple[str, str]:
-    """Mean and interval, signed; a share in percentage points."""
+    """Mean and interval with their signs; percentages in percentage points."""
     factor, form = (100, "+.3f") if metric.percent else (1, "+.3g")
     mean = NONE if math.isnan(value.mean) else format(factor * value.mean, form)
     return mean, interval_text(factor * value.low, factor * value.high, form)
@@ -86,7 +86,7 @@ def p_text(p: float) -> str:
 
 
 def number_text(number: Number) -> str:
-    """``label 82.90 %``, with interval and p where it has them."""
+    """``label 82.90 %``, with interval and p if it has them."""
     form = {"%": ".2f", "pp": "+.3f"}.get(number.unit, ".4g")
     value = NONE if math.isnan(number.value) else f"{number.value:{form}} {number.unit}".strip()
     interval = "" if math.isnan(number.low) else f" {interval_text(number.low, number.high, form)}"

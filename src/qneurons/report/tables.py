@@ -1,4 +1,4 @@
-"""The tables of a report, from numbers: final values, contrasts, accounting of runs."""
+"""The tables of a report: final values, contrasts, decompositions, counts of runs."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,15 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from qneurons.report.claims.noise_or_limit import Decomposition
-from qneurons.report.comparisons import (
-    METRICS,
-    STATES,
-    Cell,
-    Contrast,
-    Final,
-    run_states,
-    setting_order,
-)
+from qneurons.report.comparisons import METRICS, STATES, Cell, Contrast, Final, setting_order
 from qneurons.report.inference import Estimate
 from qneurons.report.rendering import NONE, Table, difference_texts, estimate_text, p_text
 from qneurons.study.store import CELL
@@ -27,8 +19,8 @@ PAPER_PROTOCOL = "the paper's"
 COUNTS = ("runs", *STATES, "not begun")
 
 
-def accuracy_table(rows: Sequence[Final]) -> Table:
-    """Final values of one metric (any of them): a row for each cell, a column for each setting."""
+def final_table(rows: Sequence[Final]) -> Table:
+    """Final values of one metric: a row for each cell, a column for each setting."""
     texts = {
         (final.cell, final.setting): estimate_text(final.estimate, final.metric)
         + (f" ({len(final.diverged)} diverged)" if final.diverged else "")
@@ -36,10 +28,10 @@ def accuracy_table(rows: Sequence[Final]) -> Table:
     }
     seeds = sorted({final.estimate.n for final in rows})
     note = (
-        f"Mean ± half of the 95 % t-interval over {_span(seeds)} seeds, at epoch "
-        f"{compared_at(rows)}, of the runs that reached it."
+        f"Mean ± half of the 95 % t-interval over {_span(seeds)} seeds, of the runs that reached "
+        f"epoch {compared_at(rows)}."
     )
-    return _by_setting(f"{_title(rows)} at epoch {compared_at(rows)}", rows, texts, note)
+    return _by_setting(f"at epoch {compared_at(rows)}", rows, texts, note)
 
 
 def best_table(rows: Sequence[Final]) -> Table:
@@ -48,21 +40,19 @@ def best_table(rows: Sequence[Final]) -> Table:
         (final.cell, final.setting): f"{estimate_text(final.best.estimate, final.metric)} "
         f"@{final.best.epoch}"
         for final in rows
-        if final.best is not None
+        if final.best.estimate.n
     }
     note = (
-        "Peak over epochs of the mean over seeds, @ its epoch: chosen on the test set, as the "
-        "paper's best values were, so a little too good."
+        "Peak over epochs of the mean over seeds, with its epoch after the @. It is chosen on the "
+        "test set, as in the paper, so it is a little too good."
     )
-    return _by_setting(f"{_title(rows)} at its best", rows, texts, note)
+    return _by_setting("at its best", rows, texts, note)
 
 
 def contrast_table(rows: Sequence[Contrast]) -> Table:
     """Paired differences of one metric, with their tests."""
-    title = "Paired differences"
-    if rows:
-        unit = " (percentage points)" if rows[0].metric.percent else ""
-        title += f" in {rows[0].metric.title}{unit}"
+    metric = rows[0].metric
+    title = f"Paired differences in {metric.title}{' (percentage points)' * metric.percent}"
     columns = ("contrast", "pairs", "mean", "95 % interval", "test", "p", "p (Holm)", "outcome")
     body = [
         (
@@ -78,16 +68,16 @@ def contrast_table(rows: Sequence[Contrast]) -> Table:
         for row in rows
     ]
     note = (
-        "Setting minus reference by seed: mean and 95 % t-interval; p of the exact sign-flip test "
-        "or the paired t test, then with Holm's correction over the contrasts of the cell. A "
-        "setting of which more runs diverged than of its reference is never better; diverged runs "
-        "are counted over the seeds that both have."
+        "Setting minus reference, paired by seed: the mean, its 95 % t-interval, p of the exact "
+        "sign-flip test or of the paired t test, and p after Holm's correction over the contrasts "
+        "of the cell. A setting with more diverged runs than its reference is never better; "
+        "diverged runs are counted over the seeds that both have."
     )
-    return _by_cell(title, [row.cell for row in rows], (*columns, "diverged"), body, note)
+    return table_by_cell(title, [row.cell for row in rows], (*columns, "diverged"), body, note)
 
 
 def decomposition_table(rows: Sequence[Decomposition]) -> Table:
-    """The gain of q over base in its two parts."""
+    """The gain of q over base, and its two parts."""
 
     def text(part: Estimate) -> str:
         return " ".join(difference_texts(part, METRICS["test_accuracy"]))
@@ -97,81 +87,73 @@ def decomposition_table(rows: Sequence[Decomposition]) -> Table:
         for row in rows
     ]
     note = (
-        "Gains in test accuracy in percentage points with 95 % t-intervals, over the seeds that "
-        "have all three: q − base = (limit − base) + (q − limit)."
+        "q − base = (limit − base) + (q − limit): gains in test accuracy in percentage points with "
+        "95 % t-intervals, over the seeds that have all three."
     )
     columns = ("setting", "seeds", "q − base", "limit − base", "q − limit")
-    return _by_cell("The noise or the limit?", [row.cell for row in rows], columns, body, note)
+    return table_by_cell("The noise or the limit?", [row.cell for row in rows], columns, body, note)
 
 
-def count_runs(frame: pl.DataFrame, runs: Iterable["Run"] = ()) -> dict[Cell, Counter[str]]:
-    """Runs of each cell by their state (:data:`COUNTS`).
+def count_runs(states: pl.DataFrame, runs: Iterable["Run"] = ()) -> dict[Cell, Counter[str]]:
+    """The number of runs of each cell by state (:data:`COUNTS`).
 
-    ``runs`` are those of the study: what was to be there, beside the runs of the frame.
+    ``runs`` are all runs of the study; those without a state have not begun.
     """
     expected = Counter(Cell(*run.cell) for run in runs)
     counts = {cell: Counter[str]() for cell in expected}
-    for row in run_states(frame).select(*CELL, "state").iter_rows():
+    for row in states.select(*CELL, "state").iter_rows():
         counts.setdefault(Cell(*row[:-1]), Counter())[row[-1]] += 1
-    for cell, states in counts.items():
-        begun = states.total()
-        states["runs"] = max(expected[cell], begun)
-        states["not begun"] = states["runs"] - begun
+    for cell, count in counts.items():
+        begun = count.total()
+        count["runs"] = max(expected[cell], begun)
+        count["not begun"] = count["runs"] - begun
     return dict(sorted(counts.items()))
 
 
 def compared_at(rows: Iterable[Final], epochs: int | None = None) -> str:
-    """The epochs at which settings are compared, of all of the study where it has more."""
+    """The epochs at which settings are compared; "3 of 100" if the study has more epochs."""
     found = sorted({final.epoch for final in rows})
     short = epochs is not None and found[:1] != [epochs]
     return _span(found) + (f" of {epochs}" if short else "")
 
 
 def accounting_table(counts: Mapping[Cell, Counter[str]], rows: Iterable[Final]) -> Table:
-    """Runs of each cell by their state, and the epoch at which its settings are compared."""
+    """The runs of each cell by state, and the epoch at which its settings are compared."""
     epochs = {final.cell: str(final.epoch) for final in rows}
     body = [
         (epochs.get(cell, NONE), *(str(numbers[name]) for name in COUNTS))
         for cell, numbers in counts.items()
     ]
     note = (
-        "Compared runs reached the epoch in the table, the last that at least half of the runs of "
-        "their cell reached; the others are in no mean."
+        "Settings are compared at the last epoch that at least half of the cell's runs reached. "
+        "Runs that did not reach it are in no mean."
     )
-    return _by_cell("Runs", list(counts), ("epoch", *COUNTS), body, note)
-
-
-def _title(rows: Sequence[Final]) -> str:
-    if not rows:
-        return "Values"
-    metric = rows[0].metric
-    return metric.title.capitalize() + (" (%)" if metric.percent else "")
+    return table_by_cell("Runs", list(counts), ("epoch", *COUNTS), body, note)
 
 
 def _span(numbers: Sequence[int]) -> str:
-    if not numbers:
-        return NONE
-    ends = (numbers[0], numbers[-1])
-    return str(ends[0]) if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+    first, last = numbers[0], numbers[-1]
+    return str(first) if first == last else f"{first} to {last}"
 
 
 def _by_setting(
-    title: str, rows: Sequence[Final], texts: Mapping[tuple[Cell, str], str], note: str
+    when: str, rows: Sequence[Final], texts: Mapping[tuple[Cell, str], str], note: str
 ) -> Table:
+    title = f"{rows[0].metric.title.capitalize()}{' (%)' * rows[0].metric.percent} {when}"
     settings = sorted({final.setting for final in rows}, key=setting_order)
     cells = list(dict.fromkeys(final.cell for final in rows))
     body = [tuple(texts.get((cell, setting), NONE) for setting in settings) for cell in cells]
-    return _by_cell(title, cells, settings, body, note)
+    return table_by_cell(title, cells, settings, body, note)
 
 
-def _by_cell(
+def table_by_cell(
     title: str,
     cells: Sequence[Cell],
     columns: Sequence[str],
     body: Sequence[tuple[str, ...]],
     note: str,
 ) -> Table:
-    """Columns for what differs between the cells; what they share goes into the title."""
+    """One row for each cell. What the cells share is in the title; the rest gets columns."""
     words = [
         (
             cell.dataset,
@@ -183,7 +165,7 @@ def _by_cell(
         for cell in cells
     ]
     differ = [i for i in range(len(CELL)) if len({word[i] for word in words}) > 1]
-    shared = [words[0][i] for i in range(len(CELL)) if i not in differ] if words else []
+    shared = [words[0][i] for i in range(len(CELL)) if i not in differ]
     shared = [word for word in shared if word != PAPER_PROTOCOL]
     return Table(
         f"{title} ({', '.join(shared)})" if shared else title,

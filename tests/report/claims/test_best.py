@@ -8,7 +8,7 @@ pytest.importorskip("scipy")
 from qneurons.report.claims.best import judge_best
 from qneurons.report.claims.paper import CLAIMS
 from qneurons.report.claims.verdicts import FAILS, HOLDS, OPEN
-from qneurons.report.evidence import Evidence
+from qneurons.report.results import Results
 
 [CIFAR] = [claim for claim in CLAIMS if claim.id == "cifar-best"]
 
@@ -24,7 +24,7 @@ def judged(make_frame, paper_cells):
         fixed = {"accuracy": 0.0, "gain": gain, "spread": 0, "noise": 1e-4, "every": 10}
         cells = [cell for cell in paper_cells if cell[0] == "cifar10"]
         frame = make_frame(**{"cells": cells, "epochs": 100, **fixed, **options})
-        return judge_best(CIFAR, Evidence(frame))
+        return judge_best(CIFAR, Results(frame))
 
     return judge
 

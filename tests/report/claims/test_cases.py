@@ -7,7 +7,7 @@ pytest.importorskip("scipy")
 
 from qneurons.report.claims import cases
 from qneurons.report.comparisons import Cell
-from qneurons.report.evidence import Evidence
+from qneurons.report.results import Results
 
 ELU = Cell("digits", "mnist-mlp", False, "elu")
 Q = ("c0.02", "c0.1", "a1", "a5", "a9")
@@ -42,8 +42,8 @@ UP, DOWN = 0.005, -0.005
     ],
 )
 def test_answers(make_frame, judge, settings, effects, answer):
-    evidence = Evidence(make_frame(cells=[ELU], **effects))
-    case = judge(evidence, ELU, settings)
+    results = Results(make_frame(cells=[ELU], **effects))
+    case = judge(results, ELU, settings)
     assert case.answer == answer
     assert case.cell == ELU
     assert case.effects
@@ -58,7 +58,7 @@ def test_the_largest_lambda_is_the_largest_over_the_training(make_frame):
         every=50,
         loss_gain={"c3": DOWN},
     )
-    case = cases.underfits(Evidence(frame), ELU, ("base", "c0.02", "a9"))
+    case = cases.underfits(Results(frame), ELU, ("base", "c0.02", "a9"))
     [(_, row)] = case.effects
     assert (row.setting, row.reference, case.answer) == ("c3", "c0.02", "for")
 
@@ -67,20 +67,20 @@ def test_lambdas_without_compared_runs_are_passed_over(make_frame):
     settings = ("base", "c0.02", "c0.1", "a1", "a9")
     dead = {(setting, seed): 1 for setting in ("c0.02", "a9") for seed in range(10)}
     frame = make_frame(cells=[ELU], settings=settings, diverged=dead, loss_gain={"a1": DOWN})
-    case = cases.underfits(Evidence(frame), ELU, ("base", "c0.02", "a9"))
+    case = cases.underfits(Results(frame), ELU, ("base", "c0.02", "a9"))
     [(_, row)] = case.effects
     assert (row.setting, row.reference, case.answer) == ("a1", "c0.1", "for")
     none = make_frame(cells=[ELU], settings=("base", "c0.02", "a9"), diverged=dead)
-    assert cases.underfits(Evidence(none), ELU, ("base", "c0.02", "a9")).answer == "unclear"
+    assert cases.underfits(Results(none), ELU, ("base", "c0.02", "a9")).answer == "unclear"
 
 
 def test_the_smallest_lambda_is_of_all_constants(make_frame):
     frame = make_frame(cells=[ELU], settings=("base", "c0.01", "c0.02", "a9"))
-    [(_, row)] = cases.underfits(Evidence(frame), ELU, ("base", "c0.02", "a9")).effects
+    [(_, row)] = cases.underfits(Results(frame), ELU, ("base", "c0.02", "a9")).effects
     assert (row.setting, row.reference) == ("a9", "c0.01")
 
 
 def test_effects_say_which_contrasts_were_used(make_frame):
-    case = cases.insensitive(Evidence(make_frame(cells=[ELU])), ELU, ("base", "c0.02", "c0.1"))
+    case = cases.insensitive(Results(make_frame(cells=[ELU])), ELU, ("base", "c0.02", "c0.1"))
     labels = ["c0.02 over base", "c0.1 over base", "c0.1 over c0.02"]
     assert [label for label, _ in case.effects] == labels

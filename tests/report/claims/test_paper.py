@@ -14,7 +14,7 @@ from qneurons.report.claims.paper import (
     judge,
 )
 from qneurons.report.claims.verdicts import ANSWERS
-from qneurons.report.evidence import Evidence
+from qneurons.report.results import Results
 
 HOLDS, FAILS, OPEN = ANSWERS
 
@@ -118,7 +118,7 @@ def make_paper(make_frame, paper_cells):
 
 
 def by_claim(frame):
-    return {verdict.claim.id: verdict for verdict in judge(Evidence(frame))}
+    return {verdict.claim.id: verdict for verdict in judge(Results(frame))}
 
 
 @pytest.mark.parametrize(("effects", "answers"), WORLDS)
@@ -148,10 +148,10 @@ def test_claims_are_declared_with_sentence_and_rule():
 
 def test_data_without_the_papers_cells_decide_nothing_about_it(make_frame):
     frame = make_frame(epochs=100, every=50, gain=0.01, loss_gain=0.02)  # digits
-    *found, question = judge(Evidence(frame))
+    *found, question = judge(Results(frame))
     assert {verdict.answer for verdict in found} == {OPEN}
     assert all(verdict.missing for verdict in found)
-    assert "of 10 cases 10 gain over base in both" in found[0].reason
+    assert "10 of 10 cases gain over base in both" in found[0].reason
     assert found[0].missing[0] == "30 of 30 cases of mnist-mlp on mnist"
     assert question.answer == "the noise"
 
@@ -165,14 +165,14 @@ def test_numbers_of_mnist_are_judged_on_mnist_alone(make_frame, paper_cells, dat
 
 
 def test_an_empty_frame_decides_nothing(make_frame):
-    evidence = Evidence(make_frame().clear())
-    assert {verdict.answer for verdict in judge(evidence)} == {OPEN}
-    assert decompose(evidence) == []
+    results = Results(make_frame().clear())
+    assert {verdict.answer for verdict in judge(results)} == {OPEN}
+    assert decompose(results) == []
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_one_or_two_seeds_decide_nothing_without_an_effect(make_paper, seeds):
-    found = judge(Evidence(make_paper(seeds=seeds)))
+    found = judge(Results(make_paper(seeds=seeds)))
     assert {verdict.answer for verdict in found} == {OPEN}
     assert not any("nan" in verdict.reason for verdict in found)
 
@@ -180,7 +180,7 @@ def test_one_or_two_seeds_decide_nothing_without_an_effect(make_paper, seeds):
 def test_nothing_holds_of_noise_alone(make_paper):
     """Under the null no claim of a gain may hold, whatever the draw."""
     for rng in range(3):
-        found = {v.claim.id: v.answer for v in judge(Evidence(make_paper(rng=rng, noise=0.001)))}
+        found = {v.claim.id: v.answer for v in judge(Results(make_paper(rng=rng, noise=0.001)))}
         for claim in ("better", "insensitive", "annealing", "dropout"):
             assert found[claim] != HOLDS
         assert found["not-relu"] != FAILS

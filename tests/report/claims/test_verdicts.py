@@ -1,24 +1,24 @@
-"""The grid of the paper that claims are about."""
+"""Claims, verdicts and their numbers."""
 
 import pytest
 
 pytest.importorskip("polars")
 pytest.importorskip("scipy")
 
-from qneurons.report.claims.verdicts import ANSWERS, CURVED, Q_SETTINGS, paper_cells
-from qneurons.study.spec import load_study
+from qneurons.report.claims.verdicts import OPEN, Claim, Number, undecided
+from qneurons.report.inference import estimate
 
 
-def test_the_grid_is_that_of_the_study():
-    study = load_study("paper")
-    assert set(paper_cells()) == {run.cell for run in study.runs}
-    assert {"base", "limit", *Q_SETTINGS} == {run.setting for run in study.runs}
+def test_numbers_with_a_unit_are_hundredths():
+    value = estimate([0.01, 0.02, 0.03])
+    assert Number.of("a", value, unit="pp").value == pytest.approx(2.0)
+    assert Number.of("a", value).value == pytest.approx(0.02)
+    assert Number.of("a", value, 0.5, unit="%").high == pytest.approx(100 * value.high)
 
 
-def test_cells_of_some_activations():
-    assert len(paper_cells()) == 24
-    assert {cell.activation for cell in paper_cells(CURVED)} == {"tanh", "elu", "softplus"}
-
-
-def test_answers_are_the_three_that_a_reader_is_told():
-    assert ANSWERS == ("holds", "does not hold", "not decided by these data")
+def test_what_is_missing_is_named_and_leaves_a_claim_open():
+    found = undecided(
+        Claim("id", "It helps.", "By counting."), ["3 seeds", "base"], [Number("n", 1)]
+    )
+    assert (found.answer, found.missing, len(found.numbers)) == (OPEN, ("3 seeds", "base"), 1)
+    assert "3 seeds; base" in found.reason

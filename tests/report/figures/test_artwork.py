@@ -3,19 +3,24 @@
 import re
 import xml.etree.ElementTree as ET
 
+import numpy as np
 import pytest
+
+for package in ("matplotlib", "polars", "scipy"):
+    pytest.importorskip(package)
 
 from qneurons.report.figures.artwork import (
     ON_DARK,
     PALE,
     css_name,
     figure_files,
+    setting_styles,
     to_svg,
     write_file,
 )
 from qneurons.study.errors import StudyError
 
-pytest.importorskip("matplotlib")
+SETTINGS = ("base", "limit", "c0.02", "c0.1", "a1", "a5", "a9", "n0.001")
 
 
 @pytest.fixture(scope="module")
@@ -109,3 +114,24 @@ def test_svg_numbers_are_short(figure):
     assert not any(
         re.search(r"\d\.\d{3}", tag) for tag in re.findall(r"<[^>]*>", to_svg(figure, "plot"))
     )
+
+
+def test_every_setting_has_a_look_of_its_own_that_does_not_hang_on_the_others():
+    styles = setting_styles(SETTINGS)
+    assert len(set(styles.values())) == len(SETTINGS)
+    assert setting_styles(["base", "c0.02", "a1"])["a1"] == styles["a1"]
+    many = setting_styles([f"c{k}" for k in range(12)])
+    assert len({(style.colour, style.dash) for style in many.values()}) == 12
+
+
+def test_settings_differ_in_grey_by_lightness_or_marker():
+    from matplotlib.colors import to_rgb
+
+    def grey(style):
+        return np.dot(to_rgb(style.colour), (0.299, 0.587, 0.114))
+
+    styles = list(setting_styles(SETTINGS).values())
+    assert len({style.marker for style in styles}) == len(styles)
+    for family in ("c", "a", "n"):
+        lightness = [grey(s) for s in setting_styles([f"{family}{k}" for k in range(3)]).values()]
+        assert (np.diff(lightness) < -0.08).all()  # a larger λ is darker

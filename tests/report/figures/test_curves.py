@@ -7,10 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qneurons.report.figures import curves
-from qneurons.report.figures.curves import Curve, draw_curves, setting_styles
+for package in ("matplotlib", "polars", "scipy"):
+    pytest.importorskip(package)
 
-pytest.importorskip("matplotlib")
+from qneurons.report.figures import curves
+from qneurons.report.figures.artwork import setting_styles
+from qneurons.report.figures.curves import Curve, draw_curves
 
 SETTINGS = ("base", "limit", "c0.02", "c0.1", "a1", "a5", "a9", "n0.001")
 
@@ -36,27 +38,6 @@ def both(setting="base", **options):
 
 def axes_by_title(figure):
     return {ax.get_title(): ax for ax in figure.axes if ax.get_title()}
-
-
-def test_every_setting_has_a_look_of_its_own_that_does_not_hang_on_the_others():
-    styles = setting_styles(SETTINGS)
-    assert len(set(styles.values())) == len(SETTINGS)
-    assert setting_styles(["base", "c0.02", "a1"])["a1"] == styles["a1"]
-    many = setting_styles([f"c{k}" for k in range(12)])
-    assert len({(style.colour, style.dash) for style in many.values()}) == 12
-
-
-def test_settings_differ_in_grey_by_lightness_or_marker():
-    from matplotlib.colors import to_rgb
-
-    def grey(style):
-        return np.dot(to_rgb(style.colour), (0.299, 0.587, 0.114))
-
-    styles = list(setting_styles(SETTINGS).values())
-    assert len({style.marker for style in styles}) == len(styles)
-    for family in ("c", "a", "n"):
-        lightness = [grey(s) for s in setting_styles([f"{family}{k}" for k in range(3)]).values()]
-        assert (np.diff(lightness) < -0.08).all()  # a larger λ is darker
 
 
 def test_curves_are_arranged_as_in_the_paper():

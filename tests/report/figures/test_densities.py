@@ -5,6 +5,9 @@ import math
 import pytest
 import torch
 
+for package in ("matplotlib", "polars", "scipy"):
+    pytest.importorskip(package)
+
 from qneurons import moments
 from qneurons.noise import QLaw
 from qneurons.report.figures.densities import (

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+for package in ("matplotlib", "polars", "scipy"):
+    pytest.importorskip(package)
+
 from qneurons.report.figures import neurons
 from qneurons.report.figures.densities import law_of_q, neuron_density
 from qneurons.report.figures.neurons import write_figures
 from qneurons.study.errors import StudyError
-
-pytest.importorskip("matplotlib")
 
 
 def test_the_law_of_q_is_drawn_as_computed():
@@ -67,7 +68,9 @@ def test_figures_without_training_are_written_whole(tmp_path, asked):
 
 def test_activations_lams_and_phi_reach_the_figure(tmp_path, asked, monkeypatch):
     shown = []
-    monkeypatch.setattr(neurons, "figure_files", lambda figure, name: shown.append(figure) or {})
+    monkeypatch.setattr(
+        neurons.artwork, "figure_files", lambda figure, name: shown.append(figure) or {}
+    )
     write_figures(tmp_path, activations=("relu", "celu"), lams=(1.0, 2.0), phi=0.5)
     assert asked == [(name, lam, 0.5) for name in ("relu", "celu") for lam in (1.0, 2.0)]
     law, density = shown
@@ -77,7 +80,7 @@ def test_activations_lams_and_phi_reach_the_figure(tmp_path, asked, monkeypatch)
 
 
 def test_the_papers_five_activations_are_the_default(tmp_path, asked, monkeypatch):
-    monkeypatch.setattr(neurons, "figure_files", lambda figure, name: {})
+    monkeypatch.setattr(neurons.artwork, "figure_files", lambda figure, name: {})
     write_figures(tmp_path)
     paper = ["sigmoid", "tanh", "relu", "softplus", "elu"]
     assert list(dict.fromkeys(name for name, *_ in asked)) == paper

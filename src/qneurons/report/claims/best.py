@@ -5,21 +5,11 @@ from dataclasses import dataclass
 
 from scipy import stats  # type: ignore[import-untyped]
 
-from qneurons.report.claims.verdicts import (
-    ACTIVATIONS,
-    EPOCHS,
-    FAILS,
-    HOLDS,
-    NETWORKS,
-    OPEN,
-    Q_SETTINGS,
-    Claim,
-    Verdict,
-)
-from qneurons.report.comparisons import MIN_PAIRS, Best, Final, is_q
-from qneurons.report.evidence import Evidence
+from qneurons.report.claims.grid import ACTIVATIONS, EPOCHS, NETWORKS, Q_SETTINGS
+from qneurons.report.claims.verdicts import FAILS, HOLDS, OPEN, Claim, Number, Verdict, undecided
+from qneurons.report.comparisons import MIN_PAIRS, Final, is_q
 from qneurons.report.inference import ALPHA, Estimate
-from qneurons.report.numbers import Number, number
+from qneurons.report.results import Results
 
 
 @dataclass(frozen=True)
@@ -32,122 +22,91 @@ class BestClaim(Claim):
     rounding: float  # half a unit of the last printed digit
 
 
-def judge_best(claim: BestClaim, evidence: Evidence) -> Verdict:
+def judge_best(claim: BestClaim, results: Results) -> Verdict:
     field = [
-        _Entry(final, final.best)
-        for (metric, cell, setting), final in evidence.finals.items()
-        if metric == "test_accuracy"
-        and cell.dataset == NETWORKS[claim.network]
-        and not cell.protocol
-        and (setting == "base" or is_q(setting))
-        and final.best is not None
+        final
+        for final in results.finals["test_accuracy"]
+        if final.cell.dataset == NETWORKS[claim.network]
+        and not final.cell.protocol
+        and (final.setting == "base" or is_q(final.setting))
+        and final.best.estimate.n
     ]
-    named = {
-        activation: [entry for entry in field if _is_named(claim, entry, activation)]
-        for activation in claim.activations
-    }
-    rivals = [e for e in field if not any(e in entries for entries in named.values())]
-    champions = [max(entries, key=_accuracy) for entries in named.values() if entries]
+    ours = [f for f in field if f.cell.network == claim.network and is_q(f.setting)]
+    named = [[f for f in ours if f.cell.activation == name] for name in claim.activations]
+    rivals = [final for final in field if not any(final in group for group in named)]
+    champions = [max(group, key=_accuracy) for group in named if group]
     shown = [*champions, *([max(rivals, key=_accuracy)] if rivals else [])]
     numbers = (
         Number("value in the paper", 100 * claim.level, unit="%"),
-        *(number for entry in shown for number in _numbers(entry)),
+        *(number for final in shown for number in _numbers(final)),
     )
-    missing = _missing(claim, field)
-    if missing:
-        return Verdict(claim, OPEN, f"These data lack {'; '.join(missing)}.", numbers, missing)
-    answer, reason = _compare(claim, champions, rivals)
-    return Verdict(claim, answer, reason, numbers)
+    if missing := _missing(claim, field):
+        return undecided(claim, missing, numbers)
+    return Verdict(claim, *_compare(claim, champions, rivals), numbers)
 
 
-@dataclass(frozen=True)
-class _Entry:
-    final: Final
-    best: Best
-
-    def __str__(self) -> str:
-        cell, q = self.final.cell, "" if self.final.setting == "base" else "q-"
-        dropout = "with" if cell.dropout else "without"
-        return f"{cell.network} {q}{cell.activation} {self.final.setting} {dropout} dropout"
+def _accuracy(final: Final) -> float:
+    return final.best.estimate.mean
 
 
-def _accuracy(entry: _Entry) -> float:
-    return entry.best.estimate.mean
+def _name(final: Final) -> str:
+    cell, q = final.cell, "" if final.setting == "base" else "q-"
+    dropout = "with" if cell.dropout else "without"
+    return f"{cell.network} {q}{cell.activation} {final.setting} {dropout} dropout"
 
 
-def _is_named(claim: BestClaim, entry: _Entry, activation: str) -> bool:
-    cell = entry.final.cell
-    return (cell.network, cell.activation) == (claim.network, activation) and is_q(
-        entry.final.setting
-    )
-
-
-def _numbers(entry: _Entry) -> tuple[Number, Number]:
-    best = entry.best
+def _numbers(final: Final) -> tuple[Number, Number]:
+    best, name = final.best, _name(final)
     return (
-        number(f"{entry}, epoch {best.epoch}, {best.estimate.n} seeds", best.estimate, unit="%"),
-        Number(f"{entry}, best single run", 100 * best.single, unit="%"),
+        Number.of(f"{name}, epoch {best.epoch}, {best.estimate.n} seeds", best.estimate, unit="%"),
+        Number(f"{name}, best single run", 100 * best.single, unit="%"),
     )
 
 
-def _missing(claim: BestClaim, field: Sequence[_Entry]) -> tuple[str, ...]:
+def _missing(claim: BestClaim, field: Sequence[Final]) -> list[str]:
     where = f"{claim.network} on {NETWORKS[claim.network]}"
-    wanted = {
-        (dropout, activation, setting)
-        for dropout in (False, True)
-        for activation in ACTIVATIONS
-        for setting in ("base", *Q_SETTINGS)
-    }
-    keys = {
-        (e.final.cell.dropout, e.final.cell.activation, e.final.setting): e
-        for e in field
-        if e.final.cell.network == claim.network
-    }
-    here = [entry for key, entry in keys.items() if key in wanted]
+    here = [
+        final
+        for final in field
+        if final.cell.network == claim.network
+        and final.cell.activation in ACTIVATIONS
+        and final.setting in ("base", *Q_SETTINGS)
+    ]
+    wanted = 2 * len(ACTIVATIONS) * len(("base", *Q_SETTINGS))  # with and without dropout
     missing = []
-    if len(here) < len(wanted):
-        missing.append(f"{len(wanted) - len(here)} of {len(wanted)} settings of {where}")
-    if short := [e for e in here if e.final.epoch < EPOCHS]:
-        missing.append(f"epochs: {min(e.final.epoch for e in short)} of {EPOCHS} in {where}")
-    if few := [e for e in here if e.best.estimate.n < MIN_PAIRS]:
-        missing.append(f"seeds: {min(e.best.estimate.n for e in few)} of {MIN_PAIRS} in {where}")
-    return tuple(missing)
+    if len(here) < wanted:
+        missing.append(f"{wanted - len(here)} of {wanted} settings of {where}")
+    if (epoch := min((final.epoch for final in here), default=EPOCHS)) < EPOCHS:
+        missing.append(f"epochs: {epoch} of {EPOCHS} in {where}")
+    if (n := min((final.best.estimate.n for final in here), default=MIN_PAIRS)) < MIN_PAIRS:
+        missing.append(f"seeds: {n} of {MIN_PAIRS} in {where}")
+    return missing
 
 
-def _compare(
-    claim: BestClaim, champions: Sequence[_Entry], rivals: Sequence[_Entry]
-) -> tuple[str, str]:
-    threshold = claim.level - claim.rounding
-    below = [entry for entry in champions if entry.best.estimate.high < threshold]
-    if below:
-        found = "; ".join(f"{entry} has {_percent(entry)}" for entry in below)
-        return FAILS, f"The printed {claim.level:.2%} is not reached: {found}."
+def _compare(claim: BestClaim, champions: list[Final], rivals: list[Final]) -> tuple[str, str]:
+    threshold, printed = claim.level - claim.rounding, f"The printed {claim.level:.2%}"
+    if below := [final for final in champions if final.best.estimate.high < threshold]:
+        return FAILS, f"{printed} is not reached: {_values(below)}."
     first, rival = max(champions, key=_accuracy), max(rivals, key=_accuracy)
     if _beats(rival.best.estimate, first.best.estimate, len(rivals)):
-        return (
-            FAILS,
-            f"Another is better: {rival} has {_percent(rival)}, {first} {_percent(first)}.",
-        )
-    short = [entry for entry in champions if _accuracy(entry) < threshold]
-    if short:
-        found = "; ".join(f"{entry} has {_percent(entry)}" for entry in short)
-        return (
-            OPEN,
-            f"The printed {claim.level:.2%} is within the interval but not reached: {found}.",
-        )
+        return FAILS, f"Another is better: {_values([rival, first])}."
+    if short := [final for final in champions if _accuracy(final) < threshold]:
+        return OPEN, f"{printed} is within the interval but not reached: {_values(short)}."
     unit = 2 * claim.rounding
     if round(_accuracy(rival) / unit) > round(_accuracy(first) / unit):
         return OPEN, (
-            f"The printed {claim.level:.2%} is reached, but {rival} with {_percent(rival)} is "
-            f"above {first} with {_percent(first)}, though not significantly."
+            f"{printed} is reached, but a rival is better, though not significantly: "
+            f"{_values([rival, first])}."
         )
-    found = "; ".join(f"{entry} has {_percent(entry)}" for entry in champions)
-    return HOLDS, f"{found}; the best of the others, {rival}, has {_percent(rival)}."
+    return HOLDS, f"{_values(champions)}. The best of the others: {_values([rival])}."
 
 
-def _percent(entry: _Entry) -> str:
-    mean = entry.best.estimate
-    return f"{mean.mean:.2%} ({mean.low:.2%} to {mean.high:.2%})"
+def _values(finals: Sequence[Final]) -> str:
+    return "; ".join(
+        f"{_name(final)} has {best.mean:.2%} ({best.low:.2%} to {best.high:.2%})"
+        for final in finals
+        for best in [final.best.estimate]
+    )
 
 
 def _beats(rival: Estimate, first: Estimate, rivals: int) -> bool:

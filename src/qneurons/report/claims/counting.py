@@ -1,33 +1,25 @@
-"""Claims about many cases: how many speak for one and against it, and what that decides."""
+"""Claims about many cases: counts the cases for and against, and decides."""
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
 
-from qneurons.report.claims.cases import Case, Judge
-from qneurons.report.claims.verdicts import (
-    EPOCHS,
-    FAILS,
-    HOLDS,
-    LEAST_EPOCHS,
-    LINEAR,
-    OPEN,
-    Claim,
-    Verdict,
-    paper_cells,
-)
-from qneurons.report.comparisons import Cell
-from qneurons.report.evidence import Evidence
-from qneurons.report.numbers import Number
+from qneurons.report.claims.cases import Answer, Case, Judge
+from qneurons.report.claims.evidence import pooled_gain
+from qneurons.report.claims.grid import EPOCHS, LEAST_EPOCHS, LINEAR, paper_cells
+from qneurons.report.claims.verdicts import FAILS, HOLDS, OPEN, Claim, Number, Verdict
+from qneurons.report.comparisons import Cell, Contrast
+from qneurons.report.results import Results
 
 
 @dataclass(frozen=True)
 class CaseClaim(Claim):
-    """A claim about many cases: in each cell of these activations, one case for each of ``needs``.
+    """A claim about many cases: each cell of these activations has one case for each of ``needs``.
 
-    ``share`` of the cases must speak for it; ``yes`` and ``no`` say in words what cases do.
+    It holds if at least ``share`` of the cases are for it. ``yes`` and ``no`` are the words for
+    what cases for it and against it do.
     """
 
     activations: tuple[str, ...]
@@ -39,159 +31,114 @@ class CaseClaim(Claim):
     by_dropout: bool = False  # the claim must hold with and without dropout
 
 
-@dataclass(frozen=True)
-class Tally:
-    """Cases that were claimed, and how many of them speak for and against the claim.
+def decide(yes: int, no: int, claimed: int, share: float) -> str:
+    """Whether a claim holds, from the number of its cases, and of those for and against it.
 
-    The claim holds if at least ``share`` of all claimed cases speak for it; it does not hold if so
-    many speak against it that this cannot be reached any more. A missing case is like an unclear
-    one: it counts among the claimed and speaks for neither.
+    It holds if at least ``share`` of all claimed cases are for it. It does not hold if so many are
+    against it that this share is out of reach. Missing and unclear cases are neither.
     """
-
-    claimed: int
-    yes: int
-    no: int
-    unclear: int
-    share: float
-
-    @classmethod
-    def count(cls, cases: Iterable[Case], claimed: int, share: float) -> "Tally":
-        answers = Counter(case.answer for case in cases)
-        return cls(claimed, answers["for"], answers["against"], answers["unclear"], share)
-
-    @property
-    def needed(self) -> int:
-        return math.ceil(self.share * self.claimed)
-
-    @property
-    def allowed(self) -> int:
-        """Cases against the claim that still let it hold."""
-        return self.claimed - self.needed
-
-    @property
-    def missing(self) -> int:
-        return self.claimed - self.yes - self.no - self.unclear
-
-    @property
-    def answer(self) -> str:
-        if self.claimed and self.yes >= self.needed:
-            return HOLDS
-        return FAILS if self.no > self.allowed else OPEN
+    needed = math.ceil(share * claimed)
+    if claimed and yes >= needed:
+        return HOLDS
+    return FAILS if no > claimed - needed else OPEN
 
 
 def joint(answers: Iterable[str]) -> str:
-    """The answer to a claim of several parts: one that fails fails it, all must hold."""
+    """The answer to a claim of several parts: all must hold, and one that fails refutes it."""
     parts = set(answers)
-    if FAILS in parts:
-        return FAILS
-    return HOLDS if parts == {HOLDS} else OPEN
+    return FAILS if FAILS in parts else HOLDS if parts == {HOLDS} else OPEN
 
 
-def judge_cases(claim: CaseClaim, evidence: Evidence) -> Verdict:
+def judge_cases(claim: CaseClaim, results: Results) -> Verdict:
     claimed = list(product(paper_cells(claim.activations), claim.needs))
-    present = [case for case in claimed if _is_judged(evidence, *case)]
-    found = [claim.judge(evidence, *case) for case in present]
+    found = [claim.judge(results, *case) for case in claimed if _is_judged(results, *case)]
     parts = {"": found}
     if claim.by_dropout:
         parts = {
             name: [case for case in found if case.cell.dropout == dropout]
             for name, dropout in (("With dropout", True), ("Without dropout", False))
         }
-    tallies = {
-        name: Tally.count(part, len(claimed) // len(parts), claim.share)
-        for name, part in parts.items()
-    }
-    reason = " ".join(_sentence(claim, name, tally) for name, tally in tallies.items())
+    size = len(claimed) // len(parts)
+    counts = {name: Counter(case.answer for case in part) for name, part in parts.items()}
+    reason = " ".join(_sentence(claim, name, count, size) for name, count in counts.items())
+    if (epoch := min((results.epoch(case.cell) for case in found), default=EPOCHS)) < EPOCHS:
+        reason += f" Compared at epoch {epoch}; the paper trained for {EPOCHS}."
     return Verdict(
         claim,
-        joint(tally.answer for tally in tallies.values()),
-        reason + _epochs(evidence, found) + _elsewhere(claim, evidence),
-        (*_counts(tallies), *_pooled(evidence, found)),
-        _missing(evidence, claimed),
+        joint(decide(c["for"], c["against"], size, claim.share) for c in counts.values()),
+        reason + _elsewhere(claim, results),
+        (*_numbers(counts, size), *_pooled(results, found)),
+        _missing(results, claimed),
     )
 
 
-def _has(evidence: Evidence, cell: Cell, needs: Sequence[str]) -> bool:
-    return cell in evidence.cells and set(needs) <= set(evidence.settings(cell))
+def _has(results: Results, cell: Cell, needs: Sequence[str]) -> bool:
+    return set(needs) <= set(results.settings(cell))
 
 
-def _epoch(evidence: Evidence, cell: Cell) -> int:
-    return evidence.final(cell, evidence.settings(cell)[0]).epoch
+def _is_judged(results: Results, cell: Cell, needs: Sequence[str]) -> bool:
+    return _has(results, cell, needs) and results.epoch(cell) >= LEAST_EPOCHS
 
 
-def _is_judged(evidence: Evidence, cell: Cell, needs: Sequence[str]) -> bool:
-    return _has(evidence, cell, needs) and _epoch(evidence, cell) >= LEAST_EPOCHS
-
-
-def _sentence(claim: CaseClaim, part: str, tally: Tally) -> str:
+def _sentence(claim: CaseClaim, part: str, count: Counter[Answer], claimed: int) -> str:
     where = f"{part}: " if part else ""
-    if tally.missing == tally.claimed:
-        return f"{where}These data have none of the {tally.claimed} cases of the paper."
-    lacking = f", {tally.missing} are not in these data" if tally.missing else ""
+    if not count:
+        return f"{where}These data have none of the paper's {claimed} cases."
+    needed, missing = math.ceil(claim.share * claimed), claimed - count.total()
     return (
-        f"{where}Of the {tally.claimed} cases of the paper {tally.yes} {claim.yes} "
-        f"({tally.needed} are needed), {tally.no} {claim.no} (more than {tally.allowed} decide "
-        f"against it), {tally.unclear} are unclear{lacking}."
+        f"{where}{count['for']} of the paper's {claimed} cases {claim.yes} (the claim needs "
+        f"{needed}), {count['against']} {claim.no} (more than {claimed - needed} refute it), "
+        f"{count['unclear']} are unclear"
+        + (f", {missing} are missing from these data." if missing else ".")
     )
 
 
-def _epochs(evidence: Evidence, found: Iterable[Case]) -> str:
-    least = min((_epoch(evidence, case.cell) for case in found), default=EPOCHS)
-    return f" Compared at epoch {least}; the paper trained for {EPOCHS}." if least < EPOCHS else ""
+def _elsewhere(claim: CaseClaim, results: Results) -> str:
+    """The count over cells that the paper does not have: reported, but never decisive.
 
-
-def _elsewhere(claim: CaseClaim, evidence: Evidence) -> str:
-    """What the cells that the paper does not have would say: told, but never counted."""
-    known = set(paper_cells())
+    Claims about ReLU also concern the other LINEAR activations, those about ELU the rest.
+    """
     others = [
         (cell, needs)
-        for cell, needs in product(evidence.cells, claim.needs)
-        if cell not in known and _concerns(claim, cell.activation) and _has(evidence, cell, needs)
+        for cell, needs in product(results.cells, claim.needs)
+        if cell not in paper_cells()
+        and ("relu" if cell.activation in LINEAR else "elu") in claim.activations
+        and _has(results, cell, needs)
     ]
     if not others:
         return ""
-    tally = Tally.count((claim.judge(evidence, *c) for c in others), len(others), claim.share)
+    count = Counter(claim.judge(results, *case).answer for case in others)
     return (
-        f" Outside of the paper's cells: of {tally.claimed} cases {tally.yes} {claim.yes}, "
-        f"{tally.no} {claim.no}, {tally.unclear} are unclear."
+        f" Outside the paper's cells, {count['for']} of {len(others)} cases {claim.yes}, "
+        f"{count['against']} {claim.no}, {count['unclear']} are unclear."
     )
 
 
-def _concerns(claim: CaseClaim, activation: str) -> bool:
-    """What the paper says of ReLU is held against all of its kind, and of ELU against the rest."""
-    return ("relu" if activation in LINEAR else "elu") in claim.activations
-
-
-def _counts(tallies: dict[str, Tally]) -> list[Number]:
+def _numbers(counts: Mapping[str, Counter[Answer]], claimed: int) -> list[Number]:
     return [
-        Number(f"{label} {name.lower()}".strip(), value)
-        for name, tally in tallies.items()
+        Number(f"cases {label} {name.lower()}".strip(), value)
+        for name, count in counts.items()
         for label, value in (
-            ("cases claimed", tally.claimed),
-            ("cases for", tally.yes),
-            ("cases against", tally.no),
-            ("cases unclear", tally.unclear),
-            ("cases missing", tally.missing),
+            ("claimed", claimed),
+            ("for", count["for"]),
+            ("against", count["against"]),
+            ("unclear", count["unclear"]),
+            ("missing", claimed - count.total()),
         )
     ]
 
 
-def _pooled(evidence: Evidence, found: Iterable[Case]) -> list[Number]:
-    effects = [effect for case in found for effect in case.effects]
-    keys = list(dict.fromkeys((label, row.metric.name) for label, row in effects))
-    return [
-        evidence.pooled(
-            label, [row for other, row in effects if (other, row.metric.name) == (label, name)]
-        )
-        for label, name in keys
-    ]
+def _pooled(results: Results, found: Iterable[Case]) -> list[Number]:
+    effects: dict[tuple[str, str], list[Contrast]] = {}
+    for case in found:
+        for label, row in case.effects:
+            effects.setdefault((label, row.metric.name), []).append(row)
+    return [pooled_gain(results, label, rows) for (label, _), rows in effects.items()]
 
 
-def _missing(
-    evidence: Evidence, claimed: Sequence[tuple[Cell, tuple[str, ...]]]
-) -> tuple[str, ...]:
-    """By network, how many cases lack, and which settings the cells that are here lack."""
-    lacking = [(cell, needs) for cell, needs in claimed if not _is_judged(evidence, cell, needs)]
+def _missing(results: Results, claimed: Sequence[tuple[Cell, tuple[str, ...]]]) -> tuple[str, ...]:
+    """By network, the number of missing cases; then the settings that the present cells lack."""
+    lacking = [(cell, needs) for cell, needs in claimed if not _is_judged(results, cell, needs)]
     total = Counter((cell.network, cell.dataset) for cell, _ in claimed)
     by_network = [
         f"{len(list(group))} of {total[key]} cases of {key[0]} on {key[1]}"
@@ -200,10 +147,10 @@ def _missing(
     settings = {
         setting: None
         for cell, needs in lacking
-        if cell in evidence.cells
+        if cell in results.cells
         for setting in needs
-        if setting not in evidence.settings(cell)
+        if setting not in results.settings(cell)
     }
-    epochs = [_epoch(evidence, c) for c, needs in lacking if _has(evidence, c, needs)]
+    epochs = [results.epoch(cell) for cell, needs in lacking if _has(results, cell, needs)]
     short = [f"{LEAST_EPOCHS} epochs: there are {min(epochs)}"] if epochs else []
     return (*by_network, *short, *([f"settings {', '.join(settings)}"] if settings else []))

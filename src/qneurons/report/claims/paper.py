@@ -3,24 +3,27 @@
 from qneurons.report.claims import cases
 from qneurons.report.claims.best import BestClaim, judge_best
 from qneurons.report.claims.counting import CaseClaim, judge_cases
+from qneurons.report.claims.evidence import MARGIN_RULE
+from qneurons.report.claims.grid import ACTIVATIONS, CONSTANT, CURVED, Q_SETTINGS
 from qneurons.report.claims.noise_or_limit import judge_question
-from qneurons.report.claims.verdicts import ACTIVATIONS, CONSTANT, CURVED, Q_SETTINGS, Verdict
-from qneurons.report.evidence import MARGIN_RULE, Evidence
+from qneurons.report.claims.verdicts import Verdict
+from qneurons.report.results import Results
 
 _EACH_Q = tuple(("base", setting) for setting in Q_SETTINGS)
 _COUNTED = (
-    "It holds if at least {share} of the {cases} of the paper are so, and does not hold if so many "
-    "are not that this cannot be reached; cases that these data lack, or have for less than 50 "
-    "epochs, count among them and are neither. "
+    "The claim holds if at least {share} of the paper's {cases} are for it. It does not hold if so "
+    "many are against it that this share is out of reach. A case that these data lack, or have for "
+    "fewer than 50 epochs, counts as one of the paper's, but is neither for nor against. "
 )
 _THREE_QUARTERS = _COUNTED.format(share="three quarters", cases="cases")
 _BEST_RULE = (
     "The best accuracy of a setting is the peak over epochs of its mean over seeds, as the paper "
-    "reads its curves. It holds if each named q-activation reaches the printed value to its last "
-    "digit with some setting, and no other activation or network does better to that digit. It "
-    "does not hold if the 95 % interval of one's best lies below the value, or a rival is better "
-    "(Welch's t test, p ≤ 0.05 after Bonferroni's correction over the rivals). Judged only on that "
-    "dataset with all 48 settings of that network, 100 epochs and three seeds or more."
+    "reads its curves. The claim holds if each named q-activation reaches the printed value, "
+    "rounded to its last digit, with some setting, and no other activation or network is better at "
+    "that precision. It does not hold if the 95 % interval of a named q-activation's best lies "
+    "below the printed value, or if a rival is better (Welch's t test, p ≤ 0.05 after Bonferroni's "
+    "correction over the rivals). It is judged only with all 48 settings of that network on that "
+    "dataset, 100 epochs and at least three seeds."
 )
 
 CLAIMS: tuple[CaseClaim | BestClaim, ...] = (
@@ -28,16 +31,17 @@ CLAIMS: tuple[CaseClaim | BestClaim, ...] = (
         "better",
         "For the curved activations (tanh, ELU, softplus) a q-activation is better than its base "
         "in almost all cases: lower training loss and higher test accuracy.",
-        _THREE_QUARTERS + "A case is a cell and a q setting; it is so if both training loss and "
-        "test accuracy gain over base, and not so if one has no gain. " + MARGIN_RULE,
+        _THREE_QUARTERS + "A case is a cell and a q setting. It is for the claim if both training "
+        "loss and test accuracy gain over base, and against it if one has no gain. " + MARGIN_RULE,
         CURVED, _EACH_Q, cases.improves,
         "gain over base in both", "have no gain in one of the two",
     ),
     CaseClaim(
         "not-relu",
         "q-ReLU does not improve on ReLU.",
-        _THREE_QUARTERS + "A case is a ReLU cell and a q setting; it is so if neither training "
-        "loss nor test accuracy gains over base, and not so if one gains. " + MARGIN_RULE,
+        _THREE_QUARTERS + "A case is a ReLU cell and a q setting. It is for the claim if neither "
+        "training loss nor test accuracy gains over base, and against it if one gains. "
+        + MARGIN_RULE,
         ("relu",), _EACH_Q, cases.improves_neither,
         "gain in neither", "gain in one of the two",
     ),
@@ -45,38 +49,41 @@ CLAIMS: tuple[CaseClaim | BestClaim, ...] = (
         "insensitive",
         "The benefit is not sensitive to λ: fixed at 0.02 or at 0.1, it generalises better in "
         "almost all cases.",
-        _THREE_QUARTERS + "A case is a cell with a curved activation; it is so if c0.02 and c0.1 "
-        "both gain in test accuracy over base and the whole interval of their difference is within "
-        "the smaller gain, and not so if one has no gain or the whole interval is outside. "
-        + MARGIN_RULE,
+        _THREE_QUARTERS + "A case is a cell with a curved activation. It is for the claim if c0.02 "
+        "and c0.1 both gain in test accuracy over base and the whole interval of their difference "
+        "is within the smaller gain. It is against the claim if one has no gain, or if both gain "
+        "and the whole interval is outside. " + MARGIN_RULE,
         CURVED, (("base", *CONSTANT),), cases.insensitive,
         "gain at both values by more than these differ", "do not",
     ),
     CaseClaim(
         "annealing",
         "Annealing λ improves the test accuracy further.",
-        _THREE_QUARTERS + "A case is a cell with a curved activation; it is so if one of a1, a5, "
-        "a9 gains in test accuracy over both c0.02 and c0.1 (Holm over these six), and not so if "
-        "each of them has no gain over c0.02 or c0.1. " + MARGIN_RULE,
+        _THREE_QUARTERS + "A case is a cell with a curved activation. It is for the claim if one "
+        "of a1, a5, a9 gains in test accuracy over both c0.02 and c0.1 (Holm's correction over "
+        "these six), and against it if each of them has no gain over c0.02 or over c0.1. "
+        + MARGIN_RULE,
         CURVED, (("base", *Q_SETTINGS),), cases.annealing_helps,
         "gain by annealing", "have no gain by it",
     ),
     CaseClaim(
         "under-fit",
         "Too large a λ may under-fit.",
-        _COUNTED.format(share="a quarter (the claim says may)", cases="cells") + "A cell is so if "
-        "its largest λ (on average over the epochs) ends with a higher training loss than its "
-        "smallest constant λ (p ≤ 0.05), both of the q settings with compared runs, and not so if "
-        "that loss is lower, or the interval of the difference ends below 5 % of base's loss.",
+        _COUNTED.format(share="a quarter (the claim says may)", cases="cells") + "A case is a cell "
+        "with its largest λ (on average over the epochs) and its smallest constant λ, among the q "
+        "settings with compared runs. It is for the claim if the largest ends with a higher "
+        "training loss (p ≤ 0.05), and against it if that loss is lower, or if the interval of the "
+        "difference ends below 5 % of base's loss.",
         ACTIVATIONS, (("base", "c0.02", "a9"),), cases.underfits,
         "train worse with the largest λ", "do not", share=0.25,
     ),
     CaseClaim(
         "dropout",
         "q-activations help both with and without dropout.",
-        "Judged with and without dropout apart; it must hold in both. " + _THREE_QUARTERS
-        + "A case is a cell with a curved activation; it is so if some q setting gains in test "
-        "accuracy over base, and not so if none of them does. " + MARGIN_RULE,
+        "Judged separately with and without dropout; the claim must hold in both. "
+        + _THREE_QUARTERS + "A case is a cell with a curved activation. It is for the claim if "
+        "some q setting gains in test accuracy over base, and against it if all have no gain. "
+        + MARGIN_RULE,
         CURVED, (("base", *Q_SETTINGS),), cases.benefits,
         "gain with some q setting", "have no gain with any", by_dropout=True,
     ),
@@ -93,12 +100,10 @@ CLAIMS: tuple[CaseClaim | BestClaim, ...] = (
 )  # fmt: skip
 
 
-def judge(evidence: Evidence) -> list[Verdict]:
-    """A verdict on every claim of the paper, and last on the question: the noise or the limit?"""
+def judge(results: Results) -> list[Verdict]:
+    """The verdicts on the paper's claims, and last the answer to: the noise or the limit?"""
     verdicts = [
-        judge_cases(claim, evidence)
-        if isinstance(claim, CaseClaim)
-        else judge_best(claim, evidence)
+        judge_cases(claim, results) if isinstance(claim, CaseClaim) else judge_best(claim, results)
         for claim in CLAIMS
     ]
-    return [*verdicts, judge_question(evidence)]
+    return [*verdicts, judge_question(results)]

@@ -1,36 +1,35 @@
-"""What a claim, its verdict and the numbers of a verdict look like; the grid of the paper."""
+"""A claim, the verdict on it, and the numbers of a verdict."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 
-from qneurons.report.comparisons import Cell
-from qneurons.report.numbers import Number
+from qneurons.report.inference import Estimate
 
 HOLDS, FAILS, OPEN = ANSWERS = ("holds", "does not hold", "not decided by these data")
 
-NETWORKS = {"mnist-mlp": "mnist", "mnist-cnn": "mnist", "cifar-cnn": "cifar10"}  # their data
-CURVED = ("tanh", "elu", "softplus")
-LINEAR = ("relu", "leaky_relu", "identity")  # f'(x)x = f(x): the limit is base itself
-ACTIVATIONS = (*CURVED, "relu")
-CONSTANT = ("c0.02", "c0.1")
-Q_SETTINGS = (*CONSTANT, "a1", "a5", "a9")
-EPOCHS = 100
-LEAST_EPOCHS = 50  # a shorter training is not the paper's
 
+@dataclass(frozen=True)
+class Number:
+    """A number of a verdict, in its unit: "%", "pp" for percentage points, or none."""
 
-def paper_cells(activations: Sequence[str] = ACTIVATIONS) -> list[Cell]:
-    return [
-        Cell(dataset, network, dropout, activation)
-        for (network, dataset), dropout, activation in product(
-            NETWORKS.items(), (False, True), activations
-        )
-    ]
+    label: str
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    p: float = math.nan
+    unit: str = ""
+
+    @classmethod
+    def of(cls, label: str, mean: Estimate, p: float = math.nan, *, unit: str = "") -> "Number":
+        """An estimate with its interval; with a unit, shares become hundredths."""
+        factor = 100 if unit else 1
+        return cls(label, factor * mean.mean, factor * mean.low, factor * mean.high, p, unit)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim in our words, and how it is judged."""
+    """A claim of the paper in our words, and the rule by which it is judged."""
 
     id: str
     statement: str
@@ -39,10 +38,15 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The answer to a claim, with its numbers and, where data lack, what is missing."""
+    """The answer to a claim, with its numbers and what the data lack to decide it."""
 
     claim: Claim
     answer: str
     reason: str
     numbers: tuple[Number, ...] = ()
     missing: tuple[str, ...] = ()
+
+
+def undecided(claim: Claim, missing: Sequence[str], numbers: Sequence[Number] = ()) -> Verdict:
+    reason = f"These data lack {'; '.join(missing)}."
+    return Verdict(claim, OPEN, reason, tuple(numbers), tuple(missing))

@@ -1,7 +1,10 @@
-"""A figure as files and as part of a page, in one look; every file is whole or not there."""
+"""What all figures share: their look, the style of each setting, and how they become files."""
 
 import io
 import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, PALE, LIMIT_GREY = "#222222", "#dddddd", "#808080"
-# What each colour becomes on a dark page; a page carries both and needs no second drawing.
+# The colours on a dark page. A page carries both, so each figure is drawn only once.
 ON_DARK = {
     INK: "#e6e6e6",
     PALE: "#444444",
@@ -24,19 +27,61 @@ LOOK: dict[Any, Any] = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "text.color": INK,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
+    **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor"), INK),
+    **dict.fromkeys(("xtick.color", "ytick.color"), INK),
     "svg.fonttype": "none",
     "svg.hashsalt": "qneurons",
     "pdf.fonttype": 42,
 }
 
 
+FAMILIES = {  # by the first letter of a setting; a smaller λ is lighter, also in grey
+    "c": (("#56b4e9", "#0072b2", "#003a70"), "osD"),
+    "a": (("#f0a800", "#d55e00", "#7a2404"), "^vP"),
+    "n": (("#5fc9a4", "#009e73", "#00523c"), "<>X"),
+}
+NEUTRAL = {"base": (INK, "-", "."), "limit": (LIMIT_GREY, "--", "x")}
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a setting looks in every figure of a report."""
+
+    colour: str
+    dash: str
+    marker: str
+
+
+def setting_styles(settings: Iterable[str]) -> dict[str, Style]:
+    """The style of each setting; the settings come in the order of the legend."""
+    styles = {}
+    used = Counter[str]()
+    for setting in settings:
+        if setting in NEUTRAL:
+            styles[setting] = Style(*NEUTRAL[setting])
+        else:
+            colours, markers = FAMILIES[setting[0]]
+            k = used[setting[0]]
+            styles[setting] = Style(*line_style(colours, k), markers[k % len(markers)])
+            used[setting[0]] += 1
+    return styles
+
+
+def line_style(colours: Sequence[str], k: int) -> tuple[str, str]:
+    """The k-th colour and dash: the dash changes when the colours are used up."""
+    dashes = ("-", "--", ":", "-.")
+    return colours[k % len(colours)], dashes[k // len(colours) % len(dashes)]
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """A figure without pyplot and its global state."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
 def figure_files(figure: "Figure", name: str) -> dict[str, bytes]:
-    """The figure as name.png and name.pdf; the same numbers give the same bytes."""
+    """The figure as name.png and name.pdf. Equal figures give equal bytes."""
     import matplotlib
 
     files = {}
@@ -49,7 +94,7 @@ def figure_files(figure: "Figure", name: str) -> dict[str, bytes]:
 
 
 def to_svg(figure: "Figure", name: str) -> str:
-    """The figure as an element of a page: it takes the page's fonts and its two colour schemes."""
+    """The figure as an element of a page, with the page's fonts and its two colour schemes."""
     import matplotlib
 
     buffer = io.StringIO()
@@ -58,17 +103,17 @@ def to_svg(figure: "Figure", name: str) -> str:
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     width = 72 * figure.get_figwidth()
-    # On a narrow screen a figure scrolls before its text becomes too small to read.
+    # On a narrow screen a figure scrolls, so that its text stays readable.
     size = f'style="max-width: {1.2 * width:.0f}pt; min-width: {0.7 * width:.0f}pt"'
     svg = re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', size, svg, count=1)
     svg = svg.replace("base64,\n", "base64,")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r" xmlns(:\w+)?=\"[^\"]*\"", "", svg)  # HTML knows them
+    svg = re.sub(r" xmlns(:\w+)?=\"[^\"]*\"", "", svg)  # HTML implies them
     svg = svg.replace("xlink:href", "href")
-    # Ids are the page's: two figures must not share them, and groups need none.
+    # Ids must be unique on the page, so they get the figure's name; groups need none.
     svg = re.sub(r"<g id=\"[^\"]*\"", "<g", svg)
     svg = re.sub(r"(\bid=\"|url\(#|href=\"#)", rf"\g<1>{name}-", svg)
-    # Coordinates are short, but what is written in the figure stays as it is.
+    # Coordinates are shortened; numbers in the text of the figure are not.
     svg = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), svg)
     svg = re.sub(r"\s*\n\s*", "\n", svg)
     for colour in ON_DARK:
@@ -81,7 +126,7 @@ def css_name(colour: str) -> str:
 
 
 def write_file(path: Path, content: bytes) -> Path:
-    """Writes a file that is whole or not there, also when the disk is full."""
+    """Writes a whole file or none, also when the disk is full."""
     with explained(f"cannot write {path}"):
         make_folder(path.parent)
         replace(path, content)

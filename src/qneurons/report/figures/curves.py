@@ -1,34 +1,20 @@
-"""Draws the paper's figures from computed numbers, without pyplot and its global state."""
+"""Draws the learning curves of the paper from computed numbers."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qneurons.report.figures.artwork import INK, LIMIT_GREY, LOOK, PALE
+from qneurons.report.figures.artwork import LOOK, PALE, Style, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-
-FAMILIES = {  # by the first letter of a setting; lighter is the smaller λ, also in grey
-    "c": (("#56b4e9", "#0072b2", "#003a70"), "osD"),
-    "a": (("#f0a800", "#d55e00", "#7a2404"), "^vP"),
-    "n": (("#5fc9a4", "#009e73", "#00523c"), "<>X"),
-}
-NEUTRAL = {"base": (INK, "-", "."), "limit": (LIMIT_GREY, "--", "x")}
-
-
-def _figure(width: float, height: float) -> "Figure":
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a learning curve: the mean over seeds by epoch and its interval, NaN if none."""
+    """One line: the mean over seeds by epoch, and its interval (NaN if there is none)."""
 
     activation: str
     dropout: bool
@@ -40,41 +26,17 @@ class Curve:
     high: Sequence[float]
 
 
-@dataclass(frozen=True)
-class Style:
-    """How a setting looks in every figure of a report."""
-
-    colour: str
-    dash: str
-    marker: str
-
-
-def setting_styles(settings: Iterable[str]) -> dict[str, Style]:
-    """Gives each setting its look; the settings come in the order of the legend."""
-    styles: dict[str, Style] = {}
-    families: dict[str, int] = {}
-    for setting in settings:
-        if setting in NEUTRAL:
-            styles[setting] = Style(*NEUTRAL[setting])
-            continue
-        colours, markers = FAMILIES[setting[0]]
-        k = families.get(setting[0], 0)
-        families[setting[0]] = k + 1
-        styles[setting] = Style(*_in_turn(colours, k), markers[k % len(markers)])
-    return styles
-
-
 def draw_curves(curves: Sequence[Curve], styles: Mapping[str, Style]) -> "Figure":
-    """One network's learning curves, arranged as in the paper: one row per activation, with
-    dropout on the left and without on the right; test accuracy ascends over training loss."""
+    """One network's learning curves as in the paper: a row per activation, dropout on the left."""
     import matplotlib
+    from matplotlib.lines import Line2D
     from matplotlib.ticker import MaxNLocator
 
     activations = list(dict.fromkeys(curve.activation for curve in curves))
     columns = sorted({curve.dropout for curve in curves}, reverse=True)
     settings = [name for name in styles if any(curve.setting == name for curve in curves)]
     with matplotlib.rc_context(LOOK):
-        figure = _figure(3.8 * max(len(columns), 1.3), 3.2 * len(activations) + 0.6)
+        figure = new_figure(3.8 * max(len(columns), 1.3), 3.2 * len(activations) + 0.6)
         axes = figure.subplots(
             2 * len(activations),
             len(columns),
@@ -91,7 +53,9 @@ def draw_curves(curves: Sequence[Curve], styles: Mapping[str, Style]) -> "Figure
                     panel = [curve for curve in row if curve.dropout == dropout]
                     _draw_panel(ax, panel, styles, settings)
                     low = {curve.setting for curve in panel if curve in below}
-                    _name_below(ax, [setting for setting in settings if setting in low])
+                    if names := ", ".join(setting for setting in settings if setting in low):
+                        words = f"far below: {names}"
+                        ax.text(0.98, 0.03, words, transform=ax.transAxes, ha="right", fontsize=8)
                 _set_scale(line[0], [curve for curve in row if curve not in below], metric)
                 line[0].set_ylabel(_METRICS[metric])
             for ax, dropout in zip(axes[2 * i], columns, strict=True):
@@ -102,9 +66,13 @@ def draw_curves(curves: Sequence[Curve], styles: Mapping[str, Style]) -> "Figure
             ax.set_xlabel("epoch")
             ax.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
         last = max(epoch for curve in curves for epoch in curve.epoch)
-        axes[0, 0].set_xlim(1 - 0.04 * last, 1.04 * last)  # also if there is one epoch
+        axes[0, 0].set_xlim(1 - 0.04 * last, 1.04 * last)  # wide enough for a single epoch
+        shown = [(name, styles[name]) for name in settings]
         figure.legend(
-            handles=[_legend_line(name, styles[name]) for name in settings],
+            handles=[
+                Line2D([], [], color=s.colour, ls=s.dash, marker=s.marker, ms=4, label=name)
+                for name, s in shown
+            ],
             loc="outside upper center",
             ncols=math.ceil(len(settings) / math.ceil(len(settings) / (5 * len(columns)))),
             frameon=False,
@@ -128,34 +96,20 @@ def _draw_panel(
         mean, low, high = ([scale * y for y in ys] for ys in (curve.mean, curve.low, curve.high))
         ax.fill_between(curve.epoch, low, high, color=style.colour, alpha=0.1, lw=0)
         every = max(len(mean) // 6, 1)
-        start = settings.index(curve.setting) * every // len(settings)  # not all at one epoch
-        ax.plot(
-            curve.epoch,
-            mean,
-            color=style.colour,
-            ls=style.dash,
-            lw=1.2,
-            marker=style.marker,
-            ms=3.2,
-            markevery=(start, every),
-        )
+        start = settings.index(curve.setting) * every // len(settings)  # spread the markers
+        (line,) = ax.plot(curve.epoch, mean, color=style.colour, ls=style.dash, lw=1.2)
+        line.set(marker=style.marker, markersize=3.2, markevery=(start, every))
 
 
 def _far_below(row: Sequence[Curve]) -> list[Curve]:
-    """Accuracies that end so far below the others that beside them these would be one line."""
+    """Accuracies that end so low that the others would look like one line beside them."""
     accuracies = [curve for curve in row if curve.metric == "test_accuracy"]
     best = max((c.mean[-1] for c in accuracies if math.isfinite(c.mean[-1])), default=0)
     return [curve for curve in accuracies if curve.mean[-1] < best / 2]
 
 
-def _name_below(ax: "Axes", settings: Sequence[str]) -> None:
-    if settings:
-        text = f"far below: {', '.join(settings)}"
-        ax.text(0.98, 0.03, text, transform=ax.transAxes, ha="right", fontsize=8)
-
-
 def _set_scale(ax: "Axes", row: Sequence[Curve], metric: str) -> None:
-    """Fits the axis to the means: intervals may be wide, and the first epochs are far off."""
+    """Fits the axis to the means, because intervals may be wide and the first epochs far off."""
     means = sorted(y for curve in row for y in curve.mean if math.isfinite(y))
     if metric == "train_loss":
         means = [y for y in means if y > 0]
@@ -172,17 +126,6 @@ def _set_scale(ax: "Axes", row: Sequence[Curve], metric: str) -> None:
 
 
 def _minor_label(y: float, ratio: float) -> str:
-    """Between powers of ten: every tick on a short axis, 2 and 5 on a longer one."""
+    """Labels between powers of ten: all on a short axis, only 2 and 5 on a longer one."""
     text = f"{y:.3g}"
     return text if ratio < 4 or (ratio < 40 and text.strip("0.") in ("2", "5")) else ""
-
-
-def _legend_line(name: str, style: Style) -> "Line2D":
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], color=style.colour, ls=style.dash, marker=style.marker, ms=4, label=name)
-
-
-def _in_turn(colours: Sequence[str], k: int) -> tuple[str, str]:
-    dashes = ("-", "--", ":", "-.")
-    return colours[k % len(colours)], dashes[k // len(colours) % len(dashes)]

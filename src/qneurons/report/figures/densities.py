@@ -1,4 +1,4 @@
-"""The numbers behind the figures without training: the laws of q and of q-neurons, exactly."""
+"""The exact laws of q and of q-neurons: the numbers of the figures that need no training."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ PHI = 1e-3
 
 @dataclass(frozen=True)
 class LawOfQ:
-    """The density of q on a grid that holds both sides of both edges of the hole."""
+    """The density of q on a grid that includes both sides of both edges of the hole."""
 
     lam: float
     phi: float
@@ -30,8 +30,8 @@ class LawOfQ:
 
 @dataclass(frozen=True)
 class NeuronDensity:
-    """The law of g_q(x), column by column: ``density[i, j]`` is the mean density of g between
-    ``edges[i]`` and ``edges[i + 1]`` at ``x[j]``, atoms included."""
+    """The law of g_q(x): ``density[i, j]`` is the mean density of g between ``edges[i]`` and
+    ``edges[i + 1]`` at ``x[j]``, including atoms."""
 
     activation: str
     lam: float
@@ -48,7 +48,7 @@ def law_of_q(
 ) -> LawOfQ:
     hole = torch.tensor([1 - phi, 1 + phi], dtype=torch.float64)
     grid = torch.linspace(low, high, points, dtype=torch.float64)
-    # An edge of the hole belongs to the support, its neighbour inside the hole does not.
+    # The edges of the hole belong to the support; the next numbers inside do not.
     inside = torch.nextafter(hole, torch.ones_like(hole))
     q = torch.cat([grid, hole, inside]).unique()
     law = QLaw(torch.tensor(lam, dtype=torch.float64), phi, validate_args=False)
@@ -76,7 +76,7 @@ def neuron_density(
 
 
 def check_drawable(activations: Sequence[str], lams: Sequence[float], phi: float) -> None:
-    """Refuses, before anything is computed, what has no density."""
+    """Raises if something has no density, before anything is computed."""
     if not activations or not lams:
         missing = "lams" if activations else "activations"
         raise StudyError(f"{missing} is empty, there is nothing to draw; name at least one")
@@ -86,17 +86,15 @@ def check_drawable(activations: Sequence[str], lams: Sequence[float], phi: float
     if not (math.isfinite(phi) and phi >= 0):
         raise StudyError(f"φ = {phi:g} is no half width of a hole; give a finite φ of 0 or more")
     for name in activations:
-        if why := _why_not(name):
-            raise StudyError(f"cannot draw {name!r}: {why}")
+        try:
+            moments.atoms(1.0, resolve(name), 1.0)
+        except ValueError as error:
+            raise StudyError(f"cannot draw {name!r}: {error}") from None
 
 
 def is_drawable(activation: str) -> bool:
-    return _why_not(activation) is None
-
-
-def _why_not(activation: str) -> str | None:
     try:
-        moments.atoms(1.0, resolve(activation), 1.0)
-    except ValueError as error:
-        return str(error)
-    return None
+        check_drawable((activation,), LAMS, PHI)
+    except StudyError:
+        return False
+    return True

@@ -1,11 +1,10 @@
-"""Draws the law of q and the densities of q-neurons, from computed numbers."""
+"""Draws the law of q and the densities of q-neurons from computed numbers."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qneurons.report.figures.artwork import LOOK, figure_files, write_file
-from qneurons.report.figures.curves import FAMILIES, _figure, _in_turn
+from qneurons.report.figures import artwork
 from qneurons.report.figures.densities import (
     LAMS,
     PAPER_ACTIVATIONS,
@@ -28,16 +27,16 @@ def draw_law(by_lam: Sequence[LawOfQ], by_phi: Sequence[LawOfQ]) -> "Figure":
     """Figure 1: the density of q, for several λ at one φ and for several φ at one λ."""
     import matplotlib
 
-    with matplotlib.rc_context(LOOK):
-        figure = _figure(7.6, 3.0)
+    with matplotlib.rc_context(artwork.LOOK):
+        figure = artwork.new_figure(7.6, 3.0)
         for ax, laws, varied in zip(
             figure.subplots(1, 2), (by_lam, by_phi), ("lam", "phi"), strict=True
         ):
             other, symbol = ("φ", "λ") if varied == "lam" else ("λ", "φ")
             fixed = laws[0].phi if varied == "lam" else laws[0].lam
-            colours, _ = FAMILIES["c" if varied == "lam" else "a"]
+            colours, _ = artwork.FAMILIES["c" if varied == "lam" else "a"]
             for k, law in enumerate(laws):
-                colour, dash = _in_turn(colours, k)
+                colour, dash = artwork.line_style(colours, k)
                 label = f"{symbol} = {getattr(law, varied):g}"
                 ax.plot(law.q, law.density, color=colour, ls=dash, lw=1.4, label=label)
             ax.set(xlabel="q", ylabel="density", title=f"{other} = {fixed:g}")
@@ -48,16 +47,16 @@ def draw_law(by_lam: Sequence[LawOfQ], by_phi: Sequence[LawOfQ]) -> "Figure":
 
 
 def draw_densities(cells: Sequence[Sequence[NeuronDensity]]) -> "Figure":
-    """Figure 2: one row per activation, one column per λ, f and the limit f'(x)x drawn over."""
+    """Figure 2: one row per activation, one column per λ, with f and the limit f'(x)x on top."""
     import matplotlib
     import numpy as np
 
-    with matplotlib.rc_context(LOOK):
-        figure = _figure(max(2.0 * len(cells[0]), 3.4), 1.75 * len(cells) + 0.6)
+    with matplotlib.rc_context(artwork.LOOK):
+        figure = artwork.new_figure(max(2.0 * len(cells[0]), 3.4), 1.75 * len(cells) + 0.6)
         axes = figure.subplots(len(cells), len(cells[0]), sharex=True, sharey="row", squeeze=False)
         for line, row in zip(axes, cells, strict=True):
             for ax, cell in zip(line, row, strict=True):
-                shade = np.zeros((*cell.density.shape, 4))  # black, as opaque as it is dense
+                shade = np.zeros((*cell.density.shape, 4))  # black; the denser, the more opaque
                 low, high = cell.edges[[0, -1]].tolist()
                 shade[..., 3] = 1 - np.exp(-cell.density.numpy() * (high - low) / 3)
                 left, right = cell.x[[0, -1]].tolist()
@@ -83,7 +82,7 @@ def draw_densities(cells: Sequence[Sequence[NeuronDensity]]) -> "Figure":
 def paper_figures(
     activations: Sequence[str], lams: Sequence[float] = LAMS, phi: float = PHI
 ) -> dict[str, "Figure"]:
-    """The paper's two figures without training, by the name of their files."""
+    """The paper's two figures that need no training, by file name."""
     by_lam = [law_of_q(lam, phi) for lam in LAW_LAMS]
     by_phi = [law_of_q(LAW_LAM, half_width) for half_width in LAW_PHIS]
     drawn = {"law-of-q": draw_law(by_lam, by_phi)}
@@ -101,16 +100,16 @@ def write_figures(
     """Writes law-of-q and density, each as PNG and as PDF; returns their paths.
 
     Args:
-        folder: where the files go; it is made where it is not there.
+        folder: where the files go; it is created if needed.
 
     Keyword args:
-        activations: rows of the table by name, except sin, whose q-neuron has no density.
+        activations: the rows of the second figure, by name; not sin, whose q-neuron has no density.
         lams: the columns of the second figure, each above 0.
         phi: half the width of the hole in the law of q.
     """
     check_drawable(activations, lams, phi)
     return [
-        write_file(Path(folder) / file, content)
+        artwork.write_file(Path(folder) / file, content)
         for name, figure in paper_figures(activations, lams, phi).items()
-        for file, content in figure_files(figure, name).items()
+        for file, content in artwork.figure_files(figure, name).items()
     ]

@@ -1,0 +1,186 @@
+"""The sections of a report: what each of them shows, computed and drawn."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from qneurons.provenance import versions
+from qneurons.report import tables
+from qneurons.report.claims.grid import LEAST_EPOCHS, paper_cells
+from qneurons.report.claims.noise_or_limit import decompose
+from qneurons.report.claims.paper import judge
+from qneurons.report.claims.verdicts import ANSWERS, Verdict
+from qneurons.report.comparisons import Cell, setting_order
+from qneurons.report.figures.artwork import Style, setting_styles
+from qneurons.report.figures.curves import Curve, draw_curves
+from qneurons.report.figures.densities import is_drawable
+from qneurons.report.figures.gains import draw_gains
+from qneurons.report.figures.neurons import paper_figures
+from qneurons.report.gains import gains_over_base, gains_table, learns_nothing
+from qneurons.report.rendering import Table
+from qneurons.report.results import Results
+from qneurons.study.store import CELL, PROVENANCE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure with its words."""
+
+    name: str  # of its files
+    label: str
+    caption: str
+    figure: "Figure"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the report."""
+
+    id: str
+    title: str
+    intro: str = ""
+    verdicts: Sequence[Verdict] = ()
+    figures: Sequence[Drawing] = ()
+    tables: Sequence[Table] = ()
+    facts: Sequence[tuple[str, Sequence[str]]] = ()
+    folded: bool = False  # True if the verdicts are hidden at first
+
+
+def make_sections(results: Results, runs: Mapping[Cell, Counter[str]]) -> list[Section]:
+    """All sections in their order; ``runs`` is the number of runs of each cell by state."""
+    finals, known = results.finals["test_accuracy"], paper_cells()
+    of_paper = any(f.cell in known and f.epoch >= LEAST_EPOCHS for f in finals)
+    styles = setting_styles(sorted({final.setting for final in finals}, key=setting_order))
+    *verdicts, question = judge(results)
+    answers = [verdict.answer for verdict in verdicts]
+    counts = ", ".join(f"{answer}: {answers.count(answer)}" for answer in ANSWERS)
+    intro = f"{len(verdicts)} claims of the paper's section “Experiments” ({counts})."
+    claims = Section(
+        "verdicts", "The paper's claims", intro, verdicts=verdicts, folded=not of_paper
+    )
+    parts = decompose(results)
+    limit = Section(
+        "noise-or-limit",
+        "Noise or limit?",
+        "A q-neuron differs from f in two ways: it tends to f'(x)x, and it is random. The "
+        "setting “limit” trains with f'(x)x alone.",
+        verdicts=[question],
+        tables=[tables.decomposition_table(parts)] if parts else [],
+    )
+    curves = draw_learning_curves(results, styles)
+    learning = Section(
+        "learning-curves",
+        "Learning curves",
+        "Means with 95 % t-intervals over seeds, of the runs that reached epoch "
+        f"{tables.compared_at(finals)}, where settings are compared. The axes are fitted to the "
+        "means; the first epochs may lie outside."
+        if curves
+        else "No run reached the epoch at which settings are compared.",
+        figures=curves,
+    )
+    gains = draw_gains_over_base(results, styles)
+    numbers = [
+        *(
+            [Section("gains", "Gains", figures=gains, tables=[gains_table(results)])]
+            if gains
+            else []
+        ),
+        Section("tables", "Tables", learned_nothing(results), tables=main_tables(results)),
+    ]
+    # Data that are not the paper's are shown before they are held against its claims.
+    return [
+        *((claims, limit, *numbers, learning) if of_paper else (*numbers, learning, limit, claims)),
+        Section("q-neurons", "The q-neurons of this study", figures=draw_neurons(results)),
+        Section(
+            "provenance",
+            "Runs and provenance",
+            tables=[tables.accounting_table(runs, finals)],
+            facts=provenance(results.frame),
+        ),
+    ]
+
+
+def learned_nothing(results: Results) -> str:
+    """Names the settings with runs that end no better than guessing."""
+    named = [
+        f"{cell}: {', '.join(f'{setting} ({count})' for setting, count in counts.items())}"
+        for cell in results.cells
+        if (counts := results.untrained(cell))
+    ]
+    if not named:
+        return ""
+    return (
+        "Some runs learned nothing: their training loss ends above 95 % of the loss of guessing. "
+        f"They are left out of averages over cells. {'; '.join(named)}."
+    )
+
+
+def main_tables(results: Results) -> list[Table]:
+    accuracy, loss = results.finals["test_accuracy"], results.finals["train_loss"]
+    found = [tables.final_table(accuracy), tables.best_table(accuracy), tables.final_table(loss)]
+    return found + [tables.contrast_table(rows) for rows in results.contrasts.values() if rows]
+
+
+def draw_gains_over_base(results: Results, styles: Mapping[str, Style]) -> list[Drawing]:
+    """One figure, if base is compared with another setting."""
+    if not (gains := gains_over_base(results)):
+        return []
+    caption = (
+        "Gain in test accuracy over base, in percentage points: mean over seeds with 95 % "
+        "t-interval. An arrow marks a setting of which no run learned anything."
+    )
+    figure = draw_gains(gains, styles, learns_nothing(results))
+    return [Drawing("gains", "gain over base of every setting", caption, figure)]
+
+
+def draw_learning_curves(results: Results, styles: Mapping[str, Style]) -> list[Drawing]:
+    """One figure for every network, dataset and protocol."""
+    by_network: dict[str, list[Curve]] = {}
+    for metric, means in results.curves.items():
+        rows = means.fill_null(math.nan).group_by(*CELL, "setting", maintain_order=True)
+        for (*names, setting), group in rows:
+            cell = Cell(*names)
+            points = (group[name].to_list() for name in ("epoch", "mean", "low", "high"))
+            curve = Curve(cell.activation, cell.dropout, setting, metric, *points)
+            by_network.setdefault(cell.where, []).append(curve)
+    drawn = []
+    for where, curves in by_network.items():
+        file = re.sub(r"[^\w.-]+", "-", f"curves-{where.replace(' on ', '-')}")
+        caption = f"{where}: test accuracy (rising) and training loss (falling)."
+        figure = draw_curves(curves, styles)
+        drawn.append(Drawing(file, f"learning curves of {where}", caption, figure))
+    return drawn
+
+
+def draw_neurons(results: Results) -> list[Drawing]:
+    """The paper's two figures that need no training, for the activations of the frame."""
+    names = sorted(filter(is_drawable, {cell.activation for cell in results.cells}))
+    words = {
+        "law-of-q": ("density of q", "The density of q, for several λ and φ."),
+        "density": (
+            "density of the q-neurons",
+            "The exact density of g_q(x) at each x: the darker, the denser. f and the limit "
+            "f'(x)x are drawn on top.",
+        ),
+    }
+    return [Drawing(name, *words[name], figure) for name, figure in paper_figures(names).items()]
+
+
+def provenance(frame: pl.DataFrame) -> list[tuple[str, list[str]]]:
+    """Where the rows come from, and the versions that made the report."""
+    facts = []
+    for name in PROVENANCE:
+        if name in frame.columns:
+            values = frame.group_by(name).len().sort(name).rows()  # a run may have several
+            alone = len(values) == 1
+            facts.append((name, [str(v) if alone else f"{v} ({n:,} epochs)" for v, n in values]))
+    made = ", ".join(f"{k} {v}" for k, v in versions().items() if k != "triton")  # not used here
+    return [*facts, ("report made with", [made])]

@@ -1,0 +1,79 @@
+"""What the sections of a report show, and in which order."""
+
+import pytest
+
+pl = pytest.importorskip("polars")
+pytest.importorskip("matplotlib")
+pytest.importorskip("scipy")
+
+from qneurons.report import sections, tables
+from qneurons.report.figures.artwork import setting_styles
+from qneurons.report.results import Results
+
+SMALL = {"seeds": 3, "epochs": 3, "settings": ("base", "limit", "c0.1", "a1")}
+STYLES = setting_styles(SMALL["settings"])
+
+
+@pytest.fixture
+def make_sections(make_frame, monkeypatch):
+    monkeypatch.setattr(sections, "draw_neurons", lambda results: [])
+
+    def make(**options):
+        results = Results(make_frame(**SMALL | options))
+        return {s.id: s for s in sections.make_sections(results, tables.count_runs(results.states))}
+
+    return make
+
+
+def test_the_papers_claims_come_first_if_its_cells_are_there(make_sections, paper_cells):
+    found = make_sections(epochs=50, every=25, cells=paper_cells[:1])
+    assert list(found)[:3] == ["verdicts", "noise-or-limit", "gains"]
+    assert not found["verdicts"].folded
+    short = make_sections(epochs=48, every=24, cells=paper_cells[:1])
+    assert list(short)[:2] == ["gains", "tables"]
+    assert short["verdicts"].folded
+
+
+@pytest.mark.parametrize("settings", [("base",), ("c0.1", "a1"), ("limit", "a1")], ids=str)
+def test_gains_need_base_and_another_setting(make_sections, settings):
+    assert "gains" not in make_sections(settings=settings)
+
+
+def test_gains_have_a_figure_and_a_table(make_sections):
+    gains = make_sections(gain=0.004)["gains"]
+    assert [drawing.name for drawing in gains.figures] == ["gains"]
+    assert gains.tables[0].columns[-4:] == ("base, %", "limit", "c0.1", "a1")
+
+
+def test_no_table_is_empty(make_sections):
+    for settings, count in ((("base",), 3), (("base", "a1"), 5)):
+        found = make_sections(settings=settings)
+        assert len(found["tables"].tables) == count  # without another setting no contrasts
+        assert found["noise-or-limit"].tables == []
+        assert all(table.rows for section in found.values() for table in section.tables)
+
+
+def test_settings_that_learn_nothing_are_named(make_frame):
+    lost = make_frame(loss_gain=lambda cell, setting: -2.3 * (setting == "limit"), seeds=4)
+    text = sections.learned_nothing(Results(lost))
+    for name in ("elu", "tanh"):
+        assert f"mnist-mlp on digits, {name}, no dropout: limit (4)" in text
+    assert sections.learned_nothing(Results(make_frame())) == ""
+
+
+def test_the_curves_are_the_statistics(make_frame):
+    results = Results(make_frame(**SMALL))
+    (drawing,) = sections.draw_learning_curves(results, STYLES)
+    rows = results.curves["test_accuracy"].filter(activation="elu", setting="a1")
+    drawn = [line.get_ydata() for line in drawing.figure.axes[0].lines]
+    assert any(line == pytest.approx(100 * rows["mean"].to_numpy()) for line in drawn)
+
+
+def test_provenance_counts_epochs_where_values_differ(make_frame):
+    half = make_frame(**SMALL).with_columns(
+        precision=pl.when(pl.col("seed") == 0).then(pl.lit("bf16")).otherwise("precision"),
+        command=pl.lit("qneurons study run <mine>"),
+    )
+    facts = dict(sections.provenance(half))
+    assert facts["precision"] == ["bf16 (24 epochs)", "fp32 (48 epochs)"]
+    assert facts["command"] == ["qneurons study run <mine>"]
