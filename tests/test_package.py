@@ -108,6 +108,22 @@ def test_inside_a_package_imports_point_one_way_too(package):
     graphlib.TopologicalSorter(graph).prepare()  # raises where there is a cycle
 
 
+def test_neighbours_use_the_door_of_a_room():
+    """What needs Ray has no door: it is imported by whoever wants Ray."""
+    rooms = [".".join(("qneurons", *path.relative_to(SOURCE).parts)) for path in PACKAGES]
+    rooms = [room for room in rooms if room not in ("qneurons.study", "qneurons.report")]
+    for path in SOURCE.rglob("*.py"):
+        own = ".".join(("qneurons", *path.relative_to(SOURCE).with_suffix("").parts))
+        for node in ast.walk(ast.parse(path.read_text())):
+            module = getattr(node, "module", None) or ""
+            if module.startswith("qneurons") and ".ray_" not in module:
+                assert not any(
+                    module.startswith(f"{room}.") and not own.startswith(f"{room}.")
+                    for room in rooms
+                ), f"{own} imports {module}"
+                assert not any(alias.name.startswith("_") for alias in node.names), own
+
+
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
 def test_every_package_says_what_it_is_for(package):
     assert ast.get_docstring(ast.parse((package / "__init__.py").read_text()))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from qneurons.report.claims.verdicts import FAILS, HOLDS
+from qneurons.report.claims import FAILS, HOLDS
 from qneurons.report.comparisons import Cell
-from qneurons.report.figures.artwork import ON_DARK, css_name, figure_files, to_svg, write_file
+from qneurons.report.figures import ON_DARK, css_name, figure_files, to_svg, write_file
 from qneurons.report.rendering import number_text, to_markdown
 from qneurons.report.results import Results
 from qneurons.report.sections import Section, make_sections

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qneurons.report.claims.verdicts import Number
+from qneurons.report.claims import Number
 from qneurons.report.comparisons import Metric
 from qneurons.report.inference import Estimate
 

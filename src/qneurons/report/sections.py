@@ -11,16 +11,17 @@ import polars as pl
 
 from qneurons.provenance import versions
 from qneurons.report import tables
-from qneurons.report.claims.grid import LEAST_EPOCHS, paper_cells
-from qneurons.report.claims.noise_or_limit import decompose
-from qneurons.report.claims.paper import judge
-from qneurons.report.claims.verdicts import ANSWERS, Verdict
+from qneurons.report.claims import ANSWERS, LEAST_EPOCHS, Verdict, decompose, judge, paper_cells
 from qneurons.report.comparisons import Cell, setting_order
-from qneurons.report.figures.artwork import Style, setting_styles
-from qneurons.report.figures.curves import Curve, draw_curves
-from qneurons.report.figures.densities import is_drawable
-from qneurons.report.figures.gains import draw_gains
-from qneurons.report.figures.neurons import paper_figures
+from qneurons.report.figures import (
+    Curve,
+    Style,
+    draw_curves,
+    draw_gains,
+    is_drawable,
+    paper_figures,
+    setting_styles,
+)
 from qneurons.report.gains import gains_over_base, gains_table, learns_nothing
 from qneurons.report.rendering import Table
 from qneurons.report.results import Results

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from qneurons.report.claims.noise_or_limit import Decomposition
+from qneurons.report.claims import Decomposition
 from qneurons.report.comparisons import METRICS, STATES, Cell, Contrast, Final, setting_order
 from qneurons.report.inference import Estimate
 from qneurons.report.rendering import NONE, Table, difference_texts, estimate_text, p_text
