@@ -290,6 +290,23 @@ def test_an_unknown_metric_is_an_error_that_names_the_known(make_frame):
         finals(make_frame(), metric="accuracy")
 
 
+def test_a_metric_that_was_not_recorded_is_an_error(make_frame):
+    with pytest.raises(StudyError, match=r"'test_loss_mean'.*test_loss_limit"):
+        finals(make_frame().drop("test_loss_mean"), metric="test_loss_mean")
+
+
+def test_accuracies_are_percentages_and_higher_is_better():
+    for name, metric in METRICS.items():
+        assert metric.name == name
+        assert metric.higher == metric.percent == ("accuracy" in name)
+
+
+def test_a_run_of_which_divergence_is_unknown_did_not_diverge(make_frame):
+    unknown = pl.lit(None, dtype=pl.Boolean).alias("diverged")
+    states = run_states(make_frame(cells=[ELU]).with_columns(unknown))
+    assert states["state"].unique().to_list() == ["compared"]
+
+
 def test_an_empty_frame_has_no_numbers(make_frame):
     empty = make_frame().clear()
     assert finals(empty) == []

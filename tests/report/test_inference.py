@@ -26,6 +26,12 @@ def test_estimate_is_scipys_t_interval():
     assert found.sd == pytest.approx(np.std(VALUES, ddof=1))
 
 
+@pytest.mark.parametrize("values", [[1.0, 2.0], [1.0, 2.0, 4.0]])
+def test_two_values_are_enough_for_an_interval(values):
+    low, high = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert (estimate(values).low, estimate(values).high) == pytest.approx((low, high), rel=1e-12)
+
+
 def test_interval_by_hand():
     found = estimate([1.0, 2.0, 3.0])  # sd 1, t(0.975, 2) = 4.302653
     assert found.high - found.mean == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
@@ -40,8 +46,9 @@ def test_too_few_values_have_no_interval(values, mean):
 
 
 def test_negation_turns_the_interval_round():
-    turned = -estimate(VALUES)
-    assert turned.low == -estimate(VALUES).high < turned.mean < turned.high
+    found, turned = estimate(VALUES), -estimate(VALUES)
+    assert (turned.low, turned.mean, turned.high) == (-found.high, -found.mean, -found.low)
+    assert (turned.n, turned.sd) == (found.n, found.sd)
 
 
 @pytest.mark.parametrize("n", [2, 5, 9])
@@ -86,8 +93,15 @@ def test_choice_of_test_depends_on_counts_alone(pairs, family, test):
 
 
 def test_paired_t_is_scipys():
-    a, b = np.random.default_rng(1).normal(size=(2, 20))
-    assert paired_test(a - b)[1] == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-12)
+    for pairs in (2, 5, 20):
+        a, b = np.random.default_rng(1).normal(size=(2, pairs))
+        expected = pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-12)
+        assert paired_test(a - b) == ("paired t", expected)
+
+
+def test_alone_a_test_needs_no_correction():
+    values = np.random.default_rng(0).normal(size=6)  # 2^-5 is below 0.05, twice 2^-5 is not
+    assert [paired_test(values, *family)[0] for family in ((), (2,))] == ["sign-flip", "paired t"]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +121,7 @@ def test_degenerate_differences_have_a_well_defined_p(values, expected):
 
 def test_holm_by_hand():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([0.5, 0.9]) == holm([0.7, 0.9]) == [1.0, 1.0]
     assert holm([]) == []
 
 

@@ -5,9 +5,11 @@ import pytest
 pytest.importorskip("polars")
 pytest.importorskip("scipy")
 
+from qneurons.report.claims import noise_or_limit
 from qneurons.report.claims.noise_or_limit import QUESTION, decompose, judge_question
 from qneurons.report.claims.verdicts import OPEN
 from qneurons.report.comparisons import Cell
+from qneurons.report.inference import Estimate
 from qneurons.report.results import Results
 
 ELU = Cell("digits", "mnist-mlp", False, "elu")
@@ -109,6 +111,34 @@ def test_diverged_runs_are_told_of_and_cost_their_setting_no_seed(make_frame):
     assert "8 diverged runs" in found.reason
     assert "2 of 10 cases left out" in found.reason
     assert found.answer == "both"
+
+
+@pytest.mark.parametrize(
+    ("mean", "high", "p", "gain"),
+    [
+        (0.03, 0.05, 0.01, "gain"),
+        (0.03, 0.05, 0.05, "gain"),
+        (0.03, 0.05, 0.06, "unclear"),
+        (0.0, 0.03, 0.5, "unclear"),  # 3 % of base's error may be worth having
+        (0.01, 0.019, 0.01, "no gain"),  # significant, but below 2 %
+        (-0.1, 0.1, 0.05, "no gain"),
+        (-0.1, 0.1, 0.06, "unclear"),
+    ],
+)
+def test_the_rule_of_one_part(mean, high, p, gain):
+    assert noise_or_limit._gain(Estimate(10, mean, 0.1, 2 * mean - high, high), p) == gain
+
+
+def test_both_parts_are_corrected_for_two_tests(make_frame):
+    _, limit, noise, _ = judge_question(Results(make_frame(seeds=7, gain=both, noise=1e-5))).numbers
+    assert limit.p == noise.p == 2 * 2**-6  # the exact test of 7 pairs, twice
+
+
+def test_three_seeds_are_enough_and_nothing_is_left_out_of_cells_that_learn(make_frame):
+    found = judge_question(Results(make_frame(seeds=3, gain=both, noise=1e-5)))
+    assert found.missing == ()
+    assert "3 seeds" in found.reason
+    assert "leaves out" not in found.reason
 
 
 def test_two_seeds_are_too_few(make_frame):
