@@ -65,7 +65,7 @@ class Watch(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit")  # deprecated
 def test_whoever_watches_is_seen():
     x, answers = torch.ones(4), []
     with Watch():
