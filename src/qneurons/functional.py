@@ -109,7 +109,7 @@ def sample(
     grouping: tuple[int, int] | None = 1, x.numel()
     if isinstance(values, Tensor) and values.numel() > 1:
         grouping = find_grouping(values, x.shape)
-    # Each group draws a whole block of noise, 4096 elements, so many small groups use torch.randn.
+    # A group draws whole blocks of noise, 4096 elements each. Many small groups use randn instead.
     has_groups = grouping is not None and not 1 < grouping[0] > x.numel() / 1024
     is_fused = name != "" and kernels.is_fused(device_type(x), x.dtype, name)
     if seed is None and not (has_groups and is_fused):

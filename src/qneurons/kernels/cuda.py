@@ -1,4 +1,4 @@
-"""The q-activation on CUDA: one Triton kernel reads x, draws δ in registers, and writes g."""
+"""The q-activation on CUDA: one Triton kernel reads x, draws δ in registers and writes."""
 # mypy: disable-error-code="no-untyped-def, import-untyped, assignment, var-annotated"
 
 import math

@@ -480,7 +480,7 @@ def q_sin(x, delta, p0: tl.constexpr, p1: tl.constexpr):
         p = -0.0001929696087 * z + 0.008329944565
         p = p * z - 0.16666599
         p = p * z + 0.9999999789
-        sine = tl.where(z < 1, half * p, sine)  # the instruction has a small absolute error only
+        sine = tl.where(z < 1, half * p, sine)  # _sin bounds the absolute error only
     chord = 2 * sine * _reciprocal(delta)
     q = 1 + delta
     anchor = _cos(x * tl.where(tl.abs(q) > 1, q, 1.0))
