@@ -1,4 +1,4 @@
-"""Time and memory of a q-activation by size, as the README's table.
+"""Time and memory of a q-activation by size: the README's table for the CPU.
 
     python benchmarks/bench_activation.py [--activation elu] [--sizes 12 14 16 18 20 22 24]
 
@@ -22,7 +22,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 
 
 def table(rows):
-    """Nanoseconds and bytes an element, forward + backward, one line a size."""
+    """Nanoseconds and bytes per element, forward + backward, one line per size."""
     rows = [row for row in rows if row.get("pass") == bench.BOTH and "median_us" in row]
     names = list(dict.fromkeys(row["variant"] for row in rows))
     ratios, kept = ("plain", "snippet"), ("snippet", "qneurons")

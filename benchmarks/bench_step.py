@@ -1,4 +1,4 @@
-"""A training step of the paper's MNIST-CNN with the q-activation beside one with the plain one.
+"""Time of a training step of the paper's MNIST-CNN, with the q-activation and with the plain one.
 
     python benchmarks/bench_step.py [--activation elu] [--precision tf32 fp32]
 
@@ -26,7 +26,7 @@ STEP = "training step"
 
 @dataclass(frozen=True)
 class StepCase:
-    """One training step of the paper's MNIST-CNN, in ``"float32"`` or ``"tf32"``."""
+    """One training step of the paper's MNIST-CNN, in ``"fp32"`` or ``"tf32"``."""
 
     activation: str
     precision: str
@@ -74,7 +74,7 @@ def training_step(model, images, labels):
 
     if not on_cuda:
         return step
-    side = torch.cuda.Stream()  # what is captured must have run before, on another stream
+    side = torch.cuda.Stream()  # capturing needs a warm-up on another stream
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):

@@ -41,7 +41,7 @@ def reference(command: Command, store: Path) -> Results:
 
 
 def half_way(command: Command, folder: Path, expected: Results) -> Bench:
-    """A store with a finished pack, one in the middle, and the claim of a killed process."""
+    """A store with a finished pack, one in the middle, and the reservation of a killed process."""
     store = folder / "half"
     process = start(command, store)
     while len(process.saving_s) < 4:
@@ -86,7 +86,7 @@ def campaign(options, folder: Path) -> tuple[list[kills.Killing], list[Fault]]:
 
 
 def broken(killing: list[kills.Killing], faults: list[Fault]) -> list[str]:
-    """What must not be."""
+    """Descriptions of everything that went wrong."""
     found = [text for each in killing for text in each.failures]
     found += [f"{each.at_once} at once: {each.verdict}" for each in killing if each.verdict]
     return found + [f"{fault.name}: {text}" for fault in faults for text in fault.wrong]
@@ -114,7 +114,7 @@ def tables(killing: list[kills.Killing], faults: list[Fault], origin: dict) -> s
 
 
 def write_docs(text: str, killing, faults, origin) -> None:
-    """The tables, and what they were made from."""
+    """Writes the tables, and the raw numbers behind them."""
     write_between(ROOT / "docs" / "reliability.md", "faults", text)
     raw = {
         "origin": origin,

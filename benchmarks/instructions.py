@@ -2,9 +2,9 @@
 
     python benchmarks/instructions.py [--activations elu gelu ...]
 
-Counts do not depend on other programs, as times do. Measured are forward + backward in float32 with
+Unlike times, counts do not depend on other programs. Forward + backward is counted in float32 with
 one thread, for two sizes: the slope is the cost of an element, the rest that of a call. valgrind
-knows AVX2 but not AVX-512, so both torch's kernels and ours run in AVX2. Rows are appended to
+supports AVX2 but not AVX-512, so both torch's kernels and ours run in AVX2. Rows are appended to
 results/instructions-cpu.csv.
 """
 
@@ -39,7 +39,7 @@ class Counter:
         self._tell("--instr=on")
 
     def count(self, call: Call) -> float:
-        """The instructions of a call: the least of three counts, because torch does things once."""
+        """Instructions per call: the least of three counts, because torch does some work once."""
         few, many = (min(self._count(call, number) for _ in range(3)) for number in (FEW, MANY))
         return (many - few) / (MANY - FEW)
 

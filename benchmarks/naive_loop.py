@@ -1,11 +1,11 @@
-"""Part of the paper by an ordinary loop: one module at a time, torch's own random numbers.
+"""Trains part of the paper by an ordinary loop: one module at a time, torch's random numbers.
 
     python benchmarks/naive_loop.py paper-mnist-mlp --only 'activation=elu,dropout=true' --seeds 0-2
 
 Only the list of layers is shared with packed training. Initialisation, order of the data, batches,
 optimizer, dropout and noise are torch's own, or the library's modules. So this is an independent
 check of a store's results. ``--jobs`` processes train, with one thread each. Rows are appended to
-``--out`` run by run. Existing runs are skipped.
+``--out`` after every run. Existing runs are skipped.
 """
 
 import argparse

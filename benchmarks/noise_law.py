@@ -1,4 +1,4 @@
-"""The exact law of the kernels' normal numbers, over all 2^32 words that make them.
+"""The exact law of the kernels' normal numbers, over all 2^32 words that they come from.
 
     python benchmarks/noise_law.py [--device cpu]
 

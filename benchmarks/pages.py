@@ -7,5 +7,5 @@ def write_between(page, mark, text):
     before, found, rest = page.read_text().partition(begin)
     _, found_end, after = rest.partition(end)
     if not (found and found_end):
-        raise ValueError(f"{page} has no place for this: {begin.strip()} and {end}")
+        raise ValueError(f"{page} lacks the markers {begin.strip()} and {end}; add both")
     page.write_text(before + begin + text.strip("\n") + "\n" + end + after)

@@ -2,8 +2,8 @@
 
     python benchmarks/publish.py STORE [--naive naive.csv] [--rates STORE]
 
-Sentences are written by hand; tests/report/test_published.py holds their numbers against the rows.
-Only whole cells are published: every setting and seed has ended.
+Sentences are written by hand; tests/report/test_published.py compares their numbers with the rows.
+Only complete cells are published, in which every setting and seed has ended.
 """
 
 import argparse
@@ -253,7 +253,7 @@ def draw_naive(frame, naive):
 
 
 def generated(frame, study):
-    """Everything in RESULTS.md that stands between marks, by its mark."""
+    """Everything between markers in RESULTS.md, by its marker."""
     results = Results(frame)
     *verdicts, question = judge(results)
     claims = tuple((v.claim.statement, v.answer, v.reason) for v in verdicts)

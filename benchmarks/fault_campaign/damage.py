@@ -1,4 +1,4 @@
-"""Files of a store cut short, changed and zeroed: found, or without effect, but never believed."""
+"""Damages files of a store. All damage must be detected or have no effect."""
 
 import hashlib
 import json
@@ -27,7 +27,7 @@ def changed(data: bytes, place: int, draw: random.Random) -> bytes:
 
 
 def zeroed(data: bytes, place: int, draw: random.Random) -> bytes:
-    """A sector as some file systems leave it after a power cut."""
+    """Zeroes a sector, as some file systems do after a power cut."""
     start = place - place % SECTOR
     end = min(len(data), start + SECTOR)
     return data[:start] + bytes(end - start) + data[end:]
@@ -47,7 +47,7 @@ def targets(store: Path) -> dict[str, Path]:
 
 
 def damages(bench: Bench, folder: Path, most: int, draw: random.Random) -> Iterator[Fault]:
-    """Every place of every file, or ``most`` of a kind, each in a store that is else whole."""
+    """Damages every position of every file, or ``most`` of a kind, one at a time."""
     store = folder / "damaged"
     shutil.copytree(bench.half, store)
     whole = contents(store)
@@ -77,7 +77,7 @@ def damages(bench: Bench, folder: Path, most: int, draw: random.Random) -> Itera
 
 
 def contents(folder: Path) -> tuple[object, ...]:
-    """All that a run of the study would go by."""
+    """Everything that a run of the study reads."""
     store = Store.open(folder)
     states = {}
     for run, epoch in store.resumable().items():
@@ -90,7 +90,7 @@ def contents(folder: Path) -> tuple[object, ...]:
 
 
 def mended(bench: Bench, folder: Path, trials: int, draw: random.Random) -> Fault:
-    """The command itself on damaged stores, then what it says is to be done, then it again."""
+    """Runs the command on damaged stores, applies the remedy of its message, and runs it again."""
     fault = Fault("any of these, met by `study run`")
     for number in range(trials):
         store = folder / f"mended-{number}"

@@ -1,4 +1,4 @@
-"""Disks that are full, folders that may not be written."""
+"""Full disks and read-only folders."""
 
 import contextlib
 import ctypes
@@ -18,7 +18,7 @@ SPACE, RIGHTS = "free some space", "make it writable"  # what the messages advis
 
 
 def file_size_limit(bench: Bench, folder: Path, trials: int, draw: random.Random) -> Fault:
-    """No file can grow beyond some size: where the journal fails, or a checkpoint."""
+    """A limit on the size of files, which stops the journal or a checkpoint."""
     fault = Fault("file-size limit reached")
     journal = (bench.half / "journal.jsonl").stat().st_size
     largest = max(path.stat().st_size for path in bench.half.rglob("*.pt"))
@@ -37,7 +37,7 @@ def file_size_limit(bench: Bench, folder: Path, trials: int, draw: random.Random
 
 
 def full_disk(bench: Bench, folder: Path, trials: int, draw: random.Random) -> Fault:
-    """A disk of its own, with less left than two checkpoints need."""
+    """A small disk with less free space than two checkpoints need."""
     fault = Fault("disk full")
     with mounted(folder / "full") as disk:
         if disk is None:
@@ -88,7 +88,7 @@ def readonly_folder(bench: Bench, folder: Path, trials: int) -> Fault:
 
 
 def becoming_readonly(bench: Bench, folder: Path, trials: int, draw: random.Random) -> Fault:
-    """After one to three savings."""
+    """A folder that becomes read-only after one to three saves."""
     fault = Fault("folder becomes read-only during training")
     for number in range(trials):
         store = folder / f"becoming-forbidden-{number}"
@@ -108,7 +108,7 @@ def allow_again(bench: Bench, fault: Fault, store: Path, process: Process) -> No
 
 
 def obey_permissions() -> None:
-    """Root may write everywhere: this takes that right from the process (CAP_DAC_OVERRIDE)."""
+    """Takes CAP_DAC_OVERRIDE from the process, with which root may write everywhere."""
     if os.geteuid() == 0:
         libc = ctypes.CDLL(None, use_errno=True)
         header, rights = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
@@ -126,7 +126,7 @@ def permit(store: Path, writing: bool) -> None:
 
 @contextlib.contextmanager
 def mounted(folder: Path) -> Iterator[Path | None]:
-    """A small disk in memory; None where this user may not mount one."""
+    """A small disk in memory, or None if this user may not mount one."""
     folder.mkdir()
     options = ["-t", "tmpfs", "-o", f"size={DISK_BYTES}", "none", str(folder)]
     try:

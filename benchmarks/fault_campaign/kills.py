@@ -1,4 +1,4 @@
-"""SIGKILL at random moments, until enough; then the study must end as if nothing had been."""
+"""SIGKILL at random moments. Afterwards the study must end as if it had not been killed."""
 
 import itertools
 import random
@@ -17,7 +17,7 @@ LIFE = 3  # savings that a process lives to see, at most
 
 @dataclass
 class Killing:
-    """What became of the processes of one or more studies."""
+    """What happened to the processes of one or more studies."""
 
     at_once: int  # processes on one store
     studies: int = 0
@@ -30,7 +30,7 @@ class Killing:
 
 @dataclass
 class Pace:
-    """How long things take here, learnt from the processes so far."""
+    """How long a process and its saves take, estimated from the processes so far."""
 
     start_s: list[float] = field(default_factory=lambda: [1.0])  # until the first saving
     epoch_s: list[float] = field(default_factory=lambda: [0.2])
@@ -44,7 +44,7 @@ class Pace:
 
 
 class Fate:
-    """When a process is to be killed: at any moment of its life, or about when it saves."""
+    """When to kill a process: at a random moment, or about when it saves."""
 
     def __init__(self, draw: random.Random, pace: Pace, started: float) -> None:
         self.saving = draw.randint(1, LIFE) if draw.random() < 0.5 else None
@@ -63,7 +63,7 @@ class Fate:
 
 
 class Killer:
-    """Runs a command with so many processes at once on a store, and kills them."""
+    """Runs a command in one or more processes at once on a store, and kills them."""
 
     def __init__(
         self, command: Command, folder: Path, undisturbed: Results, *, at_once: int, seed: int
@@ -73,9 +73,9 @@ class Killer:
         self.found = Killing(at_once)
 
     def run(self, kills: int, until: float) -> Killing:
-        """Begins another study when one is finished before there were so many kills.
+        """Starts another study if one is finished before there were ``kills`` kills.
 
-        ``until`` is when killing ends after the first; what was begun is finished.
+        After ``until`` killing stops, but not before the first kill; then the study is finished.
         """
 
         def wanted() -> bool:
@@ -114,7 +114,7 @@ class Killer:
         self.found.studies += 1
 
     def _account(self, process: Process, store: Path, reported: dict[str, int]) -> bool:
-        """Whether the study is at its end."""
+        """True if the study is finished."""
         self._pace.learn(process)
         reported |= {run: max(n, reported.get(run, 0)) for run, n in process.reported.items()}
         if process.killed:

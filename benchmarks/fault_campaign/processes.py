@@ -1,4 +1,4 @@
-"""``qneurons study run`` in processes that can be killed, and that tell what they have saved."""
+"""``qneurons study run`` in processes that can be killed and that report what they have saved."""
 
 import contextlib
 import math
@@ -70,7 +70,7 @@ class Command:
 
 @dataclass
 class Process:
-    """A ``study run``, and what it told up to now."""
+    """A ``study run``, and what it has reported so far."""
 
     pid: int
     pipe: int
@@ -86,7 +86,7 @@ class Process:
     _rest: bytes = b""
 
     def listen(self, seconds: float) -> None:
-        """Waits for news as long as that at most, and takes in what there is."""
+        """Waits for reports for at most this long, and reads them."""
         if not select.select([self.pipe], [], [], max(0.0, seconds))[0]:
             return
         data = os.read(self.pipe, 65536)
@@ -128,7 +128,7 @@ class Process:
 
     @property
     def error(self) -> str | None:
-        """The one line with what is wrong and the remedy, if that is how it ended."""
+        """The one line with the error and its remedy, if the process ended with one."""
         lines = self.said.splitlines() or [""]
         alone = self.said.count("error: ") == 1 and "Traceback" not in self.said
         right = self.code == 1 and alone and lines[-1].startswith("error: ") and ";" in lines[-1]
@@ -161,7 +161,7 @@ def finish(command: Command, store: Path, *, first: Callable[[], object] = lambd
 
 
 def undisturbed(command: Command, store: Path) -> None:
-    """Runs the command in a process of its own, which saves as often as a user's does."""
+    """Runs the command in a new process, which saves as often as a user's does."""
     code = "from qneurons.cli import main; main()"
     subprocess.run(
         [sys.executable, "-c", code, *command.arguments(store)],
@@ -172,7 +172,7 @@ def undisturbed(command: Command, store: Path) -> None:
 
 
 def kill_the_living() -> None:
-    """Leaves no process behind when the campaign is interrupted."""
+    """Ends all processes when the campaign is interrupted."""
     for pid in tuple(LIVING):
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

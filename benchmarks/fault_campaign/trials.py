@@ -1,4 +1,4 @@
-"""A fault, the command that meets it, the remedy, and the command again."""
+"""Injects a fault, runs the command, applies the remedy, and runs the command again."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,15 +10,15 @@ from fault_campaign.verdict import Results, judge
 
 @dataclass
 class Fault:
-    """How often a fault was injected, and what came of it."""
+    """How often a fault was injected, and what happened."""
 
     name: str
     injected: int = 0
     refused: int = 0  # stopped with one line that says what is wrong and what can be done
     harmless: int = 0  # it had no effect
-    resumed: int = 0  # of those that were mended and tried again: to the undisturbed result
+    resumed: int = 0  # after the remedy, with the result of the undisturbed study
     tried: int = 0
-    wrong: list[str] = field(default_factory=list)  # what else came of it
+    wrong: list[str] = field(default_factory=list)  # descriptions of all other outcomes
 
     def count(self, outcome: str | None, *, refused: bool) -> None:
         """``outcome``: what was wrong, None if nothing was."""
@@ -33,7 +33,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Bench:
-    """The study that faults are tried on, its results, and a store that was killed half-way."""
+    """The study for the faults, its results, and a store whose process was killed half-way."""
 
     command: Command
     results: Results
@@ -50,10 +50,10 @@ class Bench:
         remedy: str = "",
         keeps: bool = True,
     ) -> None:
-        """Judges a process that met the fault, mends with its message in hand, and goes on.
+        """Judges a process that met the fault, applies the remedy of its message, and continues.
 
         ``remedy`` must be in the message.
-        ``keeps``: whether all that was saved must still be there, else only the end must be right.
+        ``keeps``: if True, everything saved must still be there; else only the end must be right.
         """
         said = {**self.reported, **process.reported} if keeps else {}
         problems = []

@@ -21,13 +21,13 @@ def results(store: Store) -> Results:
 
 @dataclass
 class Verdict:
-    """What must not be; all of it is zero."""
+    """Counts that must all be zero."""
 
     lost: int = 0  # epochs that were reported as saved and are not there
     twice: int = 0  # epochs that were recorded more than once
     different: int = 0  # epochs that are not those of the undisturbed study
     missing: int = 0  # epochs that a finished study lacks
-    left_over: int = 0  # files of a finished study that nobody needs
+    left_over: int = 0  # files that a finished study does not need
 
     def __bool__(self) -> bool:
         return any(dataclasses.astuple(self))
@@ -45,7 +45,7 @@ def judge(
     finished: bool = False,
     again: bool = False,
 ) -> Verdict:
-    """``again``: runs may have begun anew, so that the journal has epochs twice."""
+    """``again``: runs may have restarted, so that the journal has epochs twice."""
     verdict = Verdict()
     if not (folder / "store.json").exists():  # killed before it was made
         verdict.lost = sum((reported or {}).values())
@@ -71,7 +71,7 @@ def judge(
 
 
 def recorded(folder: Path) -> Counter[tuple[str, int]]:
-    """How often every epoch of every run stands in the journal."""
+    """How often every epoch of every run is in the journal."""
     counts: Counter[tuple[str, int]] = Counter()
     for line in (folder / "journal.jsonl").read_bytes().split(b"\n")[:-1]:  # the last is cut off
         entry = json.loads(line)

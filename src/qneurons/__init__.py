@@ -1,6 +1,6 @@
 """Stochastic activations built on Jackson's q-derivative, as drop-in PyTorch modules.
 
-A name is imported when it is first used, so that ``import qneurons`` does not import torch.
+Names are imported on first use, so that ``import qneurons`` does not import torch.
 """
 
 import importlib.util
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from qneurons.scheduler import LambdaScheduler
     from qneurons.schedules import Annealed, Constant, Schedule, parse_schedule
 else:
-    # Where a name of __all__ that is no submodule is looked for; the first needs no torch.
+    # The modules that define the names of __all__, in order of search; the first needs no torch.
     _HOMES = (
         "schedules",
         "activations",

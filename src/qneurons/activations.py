@@ -1,4 +1,4 @@
-"""The one table of activations: modules, kernels, figures, pages and tests read it."""
+"""The table of activations, which modules, kernels, figures, pages and tests read."""
 
 import difflib
 import functools
@@ -38,9 +38,9 @@ class Activation:
         kinks: the points where f' jumps, as a function of the parameters.
         module: the PyTorch module of this activation.
         functions: the PyTorch functions of this activation.
-        options: the values of further attributes of ``module`` and keywords of ``functions`` for
+        options: further attributes of ``module`` and keywords of ``functions``, with the values for
             which they compute this row.
-        title: the name as it appears in that of the module class, as in ``QELU``.
+        title: what follows the Q in the name of the module class, if not the name of ``module``.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Activation:
 
 
 def _below_zero(x: Tensor, inside: Tensor) -> Tensor:
-    """The slope of an activation that is the identity from zero on."""
+    """f' of an activation that is the identity above zero and has the slope ``inside`` below."""
     return torch.where(x < 0, inside, torch.ones((), dtype=x.dtype, device=x.device))
 
 

@@ -1,4 +1,4 @@
-"""What the arguments of q-activations may be; every message names the value, the rule, a remedy."""
+"""Checks the arguments of q-activations. Errors name the value, the rule and a remedy."""
 
 import math
 from numbers import Real
@@ -70,7 +70,7 @@ def check_seed(
         kind = seed.dtype if isinstance(seed, Tensor) else type(seed).__name__
         raise TypeError(f"seed must be a tensor of int64, got {kind}; for example torch.tensor(7)")
     if generator is not None:
-        raise ValueError("seed and generator exclude each other; pass one of them")
+        raise ValueError("got both seed and generator; pass only one of them")
     if seed.device != x.device:
         raise ValueError(
             f"seed must be on the device of x, {x.device}, got {seed.device}; "
@@ -98,9 +98,9 @@ def _broadcasts(values: Tensor, x: Tensor) -> bool:
 
 
 def find_grouping(values: Tensor, shape: torch.Size) -> tuple[int, int] | None:
-    """How many groups the values make of a tensor's elements, and how many neighbours share one.
+    """The (groups, neighbours) for which element i has the value at (i // neighbours) % groups.
 
-    None if element i does not have the value at (i // neighbours) % groups.
+    None if the values are not laid out in this way.
     """
     if values.numel() == 1:
         return 1, math.prod(shape)

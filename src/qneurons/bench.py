@@ -72,7 +72,7 @@ class ActivationCase:
     def measure(self, device: torch.device, *, seconds: float) -> list[Row]:
         """Measures every variant, forward and forward + backward, and a copy of the tensor.
 
-        Forward is what training pays: x requires grad, and the graph is built and dropped.
+        Forward is timed as in training: x requires grad, and the graph is built and dropped.
         """
         dtype = getattr(torch, self.dtype)
         x = torch.randn(self.elements, device=device).to(dtype).requires_grad_()
@@ -113,7 +113,7 @@ class ActivationCase:
 
 
 def run(case: ActivationCase, device: torch.device, *, seconds: float) -> list[Row]:
-    """Measures a case in about that many seconds; what fails becomes a row with its error."""
+    """Measures a case for about ``seconds``; a failure becomes a row with its error."""
     failed = case.about()
     with failure_noted(failed):
         return case.measure(device, seconds=seconds)

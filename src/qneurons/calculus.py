@@ -22,14 +22,14 @@ __all__ = ["bregman_divergence", "pq_derivative", "pq_differential", "pq_gradien
 Function = Callable[[Tensor], Tensor]
 Real = Tensor | float
 
-# On [-1/2, 1/2], used at plus and minus each node, so that the result is symmetric to the last bit.
+# Nodes in (0, 1/2), each used with both signs, so that the result is symmetric to the last bit.
 _GAUSS_LEGENDRE = [(node - 0.5, weight) for node, weight in GAUSS_LEGENDRE if node > 0.5]
 _LONGEST_STEP = 1 / 8  # times max(1, |a|, |b|); beyond it the quotient loses a few bits at most
 _ROUNDINGS = 32  # a generous bound on the error of f, in units of rounding
 
 
 def _broadcast(**inputs: Real) -> tuple[Tensor, ...]:
-    """Tensors of one shape and dtype; as in arithmetic, numbers and 0-d tensors widen neither."""
+    """Tensors of one shape and dtype. As in torch, numbers and 0-d tensors do not widen it."""
     for name, value in inputs.items():
         if isinstance(value, Tensor):
             is_real, kind = value.is_floating_point(), str(value.dtype)
@@ -81,7 +81,7 @@ def _slope(f: Function, y: Tensor) -> Tensor:
 
 def divided_difference(f: Function, a: Tensor, b: Tensor) -> Tensor:
     """(f(b) - f(a)) / (b - a), and f'(a) where a = b; symmetric in a and b to the last bit."""
-    h = b - a  # not (q - p)x: f(b) - f(a) belongs to the rounded points
+    h = b - a  # not (q - p)x: f is evaluated at the rounded points
     value_a, value_b = f(a), f(b)
     difference = value_b - value_a
 
@@ -136,7 +136,7 @@ def pq_derivative(f: Function, x: Real, p: Real, q: Real) -> Tensor:
     Args:
         f: elementwise function of a tensor, built of torch operations. Kinks and jumps between px
             and qx are taken into account unless px and qx differ by little more than rounding. At
-            x = 0 and p = q the derivative is autograd's, as 0 for relu at 0.
+            x = 0 and p = q the derivative is autograd's, such as 0 for relu at 0.
         x: where to differentiate, a floating-point tensor or a number.
         p, q: ratios of the two points, broadcast against ``x``.
 
@@ -178,7 +178,7 @@ def pq_gradient(F: Function, x: Tensor, p: Real, q: Real) -> Tensor:
     :math:`x_i = 0`.
 
     Args:
-        F: maps the last dimension of its argument to a value, each batch row by itself.
+        F: maps the last dimension of its argument to a value, for each batch row separately.
         x: the point, or a batch of points.
         p, q: ratios of the two points, numbers or one per coordinate, broadcast against ``x``.
 

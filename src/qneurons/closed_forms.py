@@ -202,7 +202,7 @@ def _tail(z: Tensor) -> Tensor:
 
 def _sigmoid_change(near: Tensor, far: Tensor, gap: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
     """How far σ rises and σ' falls over 0 ≤ near ≤ far = near + gap, divided by ``size``."""
-    # Divided before the exponential comes in: the change alone may underflow.
+    # Divide before multiplying by the exponential: the change alone may underflow.
     rise = _expm1(-gap) / -size * torch.exp(-near) * torch.sigmoid(near) * torch.sigmoid(far)
     return rise, rise * (torch.tanh(near / 2) + torch.tanh(far / 2)) / 2
 
@@ -258,7 +258,7 @@ def q_softplus(x: Tensor, delta: Tensor, with_slope: bool, beta: float) -> Value
 
 
 class Factor(NamedTuple):
-    """The factor s of y s(y): s and s' at far, and their changes from near to far over |δ|."""
+    """The factor s of y s(y): s and s' at far, and their changes from near to far, over |δ|."""
 
     value: Tensor
     slope: Tensor

@@ -34,12 +34,11 @@ def convert(
 ) -> nn.Module:
     """Replaces the activations of a model by q-activations, in place.
 
-    At any depth it replaces the activation modules of the table, with their own parameters, and the
-    functions of the table that a module keeps as an attribute, as ``nn.TransformerEncoderLayer``
-    does. A module that stands in several places stays one module, and ``nn.Identity`` is left
-    alone. What a ``forward`` calls in its code, and what recurrent layers compute inside, cannot be
-    replaced; a warning names it, and also activations that are not in the table. Each replacement
-    is logged, at level INFO, to the logger ``"qneurons"``.
+    At any depth it replaces activation modules, keeping their parameters, and activation functions
+    that a module holds as an attribute, as ``nn.TransformerEncoderLayer`` does. A shared module
+    stays shared, and ``nn.Identity`` is left alone. Functions that ``forward`` calls in its code,
+    the gates of recurrent layers and activations that are not in the table cannot be replaced; a
+    warning names them. Each replacement is logged to the logger ``"qneurons"`` at level INFO.
 
     Args:
         model: the model; it is changed.
@@ -114,7 +113,7 @@ def find_activations(model: nn.Module) -> list[FoundActivation]:
     return [
         FoundActivation(f"{prefix}.{name}" if prefix else name, parent, name, old, row)
         for prefix, parent in _outside_activations(model)
-        # Not named_children, which names a module once even if it stands in two places.
+        # named_children would list a shared module only once.
         for name, old in {**parent._modules, **vars(parent)}.items()
         if (row := _row(old)) is not None
     ]
@@ -123,7 +122,7 @@ def find_activations(model: nn.Module) -> list[FoundActivation]:
 def _row(member: Any) -> Activation | None:
     try:
         row = from_module(member) if isinstance(member, nn.Module) else from_function(member)
-    except (TypeError, ValueError):  # the row refuses these parameters, as of nn.Hardtanh(0, inf)
+    except (TypeError, ValueError):  # unsupported parameters, as in nn.Hardtanh(0, inf)
         return None
     # nn.Identity is a placeholder, and the q-activation of the identity is the identity.
     return row if row is not None and row.name != "identity" else None
@@ -182,10 +181,10 @@ _OTHER_ACTIVATIONS = (
 
 
 def describe_unconverted(model: nn.Module) -> list[str]:
-    """Names the activations of a model that cannot be replaced: in code, or not in the table.
+    """Describes the activations of a model that cannot be replaced: in code, or not in the table.
 
-    Those in code are recognised by the names that the methods of a class use, other than attributes
-    of ``self``. So any function with the name of an activation is taken for one, and an activation
+    Those in code are recognised by the names in the methods of a class, except attributes of
+    ``self``. So any function with the name of an activation is taken for one, and an activation
     that a helper function calls is missed.
     """
     functions = {function.__name__ for row in rows() for function in row.functions}
@@ -196,7 +195,7 @@ def describe_unconverted(model: nn.Module) -> list[str]:
         if isinstance(module, nn.RNNBase | nn.RNNCellBase):
             reports.setdefault(cls, f"the gates of {cls.__name__} ({path or 'the model'})")
         elif cls in of_rows or cls in _OTHER_ACTIVATIONS:
-            why = "with parameters that its row refuses" if cls in of_rows else "not in the table"
+            why = "with unsupported parameters" if cls in of_rows else "not in the table"
             reports.setdefault(str(module), f"{module} ({path or 'the model'}), {why}")
         elif not cls.__module__.startswith("torch.nn."):
             for method, code in _methods(cls):
@@ -213,7 +212,7 @@ def describe_unconverted(model: nn.Module) -> list[str]:
 
 
 def _methods(cls: type[nn.Module]) -> Iterator[tuple[str, CodeType]]:
-    """``forward``, and the methods that are not torch's, without the constructor."""
+    """``forward`` and the methods that torch does not define, except the constructor."""
     own = (base for base in cls.__mro__ if not base.__module__.startswith("torch."))
     names = dict.fromkeys(["forward", *(name for base in own for name in vars(base))])
     for name in names:
@@ -224,7 +223,7 @@ def _methods(cls: type[nn.Module]) -> Iterator[tuple[str, CodeType]]:
 
 
 def _names_used(code: CodeType, owner: tuple[str, ...]) -> Iterator[str]:
-    """The globals and attributes that code names, without those that it reaches from its owner."""
+    """The names of globals and attributes in code, except those reached from its ``owner``."""
     of_owner = False
     for step in dis.get_instructions(code):
         is_attribute = step.opname in ("LOAD_ATTR", "LOAD_METHOD")
@@ -257,7 +256,7 @@ def _replace(parent: nn.Module, name: str, old: Any, new: nn.Module) -> None:
 
 
 def _disable_nested_tensors(model: nn.Module) -> None:
-    # As nn.TransformerEncoder does itself when its layers cannot take the fused path.
+    # nn.TransformerEncoder does the same when its layers cannot take the fused path.
     for module in model.modules():
         if isinstance(module, nn.TransformerEncoder) and not all(
             getattr(layer, "activation_relu_or_gelu", 0) for layer in module.layers

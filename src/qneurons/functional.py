@@ -20,8 +20,8 @@ from qneurons.precision import TINY_DELTA, compute_dtype
 from qneurons.quadrature import delta_rule
 from qneurons.torch_internals import in_func_transform
 
-# The better of the paper's two constants: training with 0.02 could not be told from training with
-# the limit; 0.1 gave better networks, except where tanh in a CNN learnt nothing (RESULTS.md).
+# The better of the paper's constants (RESULTS.md). 0.02 did not differ measurably from the limit;
+# 0.1 gave better networks, except for tanh in a CNN, which learnt nothing with either.
 LAM = 0.1
 
 
@@ -43,8 +43,8 @@ def q_activation(
         q = 1 + \mathrm{sign}(\varepsilon)(\lambda|\varepsilon| + \phi), \quad
         \varepsilon \sim N(0, 1)
 
-    with a fresh ε for every element and every call. The draw consumes ``generator``, or else the
-    default generator of the device of ``x``, as dropout does. In evaluation the result is
+    with a fresh ε for every element and every call. It is drawn from ``generator``, or else from
+    the default generator of the device of ``x``, as dropout's is. In evaluation the result is
     deterministic unless ``eval_mode`` is ``"sample"``.
 
     Args:
@@ -58,10 +58,10 @@ def q_activation(
         eval_mode: what evaluation returns: ``"limit"``, :math:`f'(x)x`; ``"mean"``,
             :math:`E_q[g_q(x)]`; ``"sample"``, a draw as in training.
         generator: the source of ε. Not supported inside ``torch.compile``.
-        seed: int64, in place of a generator: ε is a function of the seed, the same on every device.
-            One value, or one for each group of elements, in a tensor that broadcasts to the shape
-            of ``x``, as ``seed[:, None]`` does for groups of rows. Other groups do not change what
-            a group draws. ``lam`` then has one value, or one for each group.
+        seed: an int64 tensor, instead of a generator. ε is then a function of the seed, the same on
+            every device. It has one value, or one for each group of elements: it broadcasts to the
+            shape of ``x``, as ``seed[:, None]`` does with one group per row. The noise of a group
+            does not depend on other groups. ``lam`` then has one value, or one for each group.
 
     Example:
         >>> x = torch.tensor([-1.0, -0.5, 1.0])
@@ -87,7 +87,7 @@ def _apply(
     check_eval_mode(eval_mode)
     check_x(x)
     lam, phi, row = check_lam(lam, x), check_nonnegative("phi", phi), resolve(activation)
-    if parameters and parameters != row.parameters:  # a new row takes microseconds
+    if parameters and parameters != row.parameters:  # making a row takes microseconds
         row = row.with_parameters(**parameters)
     if seed is not None:
         check_seed(seed, x, lam, generator)
@@ -109,7 +109,7 @@ def sample(
     grouping: tuple[int, int] | None = 1, x.numel()
     if isinstance(values, Tensor) and values.numel() > 1:
         grouping = find_grouping(values, x.shape)
-    # A group draws at least one block of noise, of 4096 elements: many small ones are drawn apart.
+    # A group draws whole blocks of noise, 4096 elements each. Many small groups use randn instead.
     has_groups = grouping is not None and not 1 < grouping[0] > x.numel() / 1024
     is_fused = name != "" and kernels.is_fused(device_type(x), x.dtype, name)
     if seed is None and not (has_groups and is_fused):
@@ -117,7 +117,7 @@ def sample(
             x.shape, lam, phi, dtype=compute_dtype(x), device=x.device, generator=generator
         )
         return difference(x, delta, activation)
-    assert grouping is not None  # check_seed has seen to it
+    assert grouping is not None  # check_seed refuses such a seed
     groups, inner = grouping
     if seed is None:
         draws = _traced_seed if torch.compiler.is_compiling() else draw_seed
@@ -183,7 +183,7 @@ def q_difference(x: Tensor, delta: float | Tensor, activation: ActivationLike) -
         raise ValueError(
             f"delta must broadcast against x, got shapes {tuple(given.shape)} and {tuple(x.shape)}"
         ) from error
-    sign = torch.where(given == 0, x.detach(), given)  # b > x at δ = 0: kinks go by the right slope
+    sign = torch.where(given == 0, x.detach(), given)  # b > x at δ = 0: the right slope at kinks
     nonzero = given.abs().clamp(min=TINY_DELTA[given.dtype]).copysign(sign)
     return difference(x, nonzero, resolve(activation))
 

@@ -20,7 +20,7 @@ def difference(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
     """g = (f(x + δx) - f(x)) / δ. Autograd differentiates it only if the row has no closed form."""
     if activation.difference is not None:
         return activation.difference(x, delta, False, **activation.parameters)[0]
-    # Rounding b does no harm: the divided difference changes by as little as b does.
+    # Rounding b is harmless: the divided difference changes as little as b does.
     f = elementwise(partial(activation.f, **activation.parameters))
     return x * divided_difference(f, x, x * (1 + delta))
 

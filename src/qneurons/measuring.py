@@ -66,12 +66,12 @@ def ratio(row: Row, base: Row) -> float | str:
     return row["median_us"] / base["median_us"] if "median_us" in base else ""
 
 
-# A timer starts a sample and returns a function that reads it: on a GPU one wait serves a round.
+# A timer starts a sample and returns a function that reads it, so a GPU waits once per round.
 Timer = Callable[[Call, int], Callable[[], float]]
 
 
 def _time_on_cpu(call: Call, repeats: int) -> Callable[[], float]:
-    call()  # else the first of a few calls pays for the memory that the variant before gave back
+    call()  # not timed: the first call may allocate memory that the previous variant freed
     start = time.perf_counter()
     for _ in range(repeats):
         call()
@@ -100,7 +100,7 @@ def _cuda_timer(device: torch.device) -> Timer:
 
 
 def bytes_kept(function: Callable[[Tensor], Tensor], x: Tensor) -> int:
-    """What autograd keeps between forward and backward beyond x; each storage counts once."""
+    """The bytes that autograd keeps for backward, besides x; each storage counts once."""
     storages: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ def bytes_kept(function: Callable[[Tensor], Tensor], x: Tensor) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        result = function(x)  # kept alive until the sum: a freed address would be used again
+        result = function(x)  # kept alive until the sum, because a freed address may be reused
     storages.pop(x.untyped_storage().data_ptr(), None)
     kept = sum(storages.values())
     del result
@@ -117,7 +117,7 @@ def bytes_kept(function: Callable[[Tensor], Tensor], x: Tensor) -> int:
 
 
 def peak_bytes(call: Call) -> int:
-    """The most memory that a call has allocated on CUDA at one time."""
+    """The peak of the memory that a call allocates on CUDA."""
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     call()

@@ -19,9 +19,9 @@ class QActivation(nn.Module):
         q = 1 + \mathrm{sign}(\varepsilon)(\lambda|\varepsilon| + \phi), \quad
         \varepsilon \sim N(0, 1)
 
-    In training, every element of every call has a fresh ε from torch's own generator, as dropout
-    has. In evaluation the module is deterministic unless ``eval_mode="sample"``. It adds no keys to
-    the ``state_dict``, so a checkpoint of the same model with plain activations loads.
+    In training, every call draws a fresh ε for every element from torch's generator, as dropout
+    does. In evaluation the module is deterministic unless ``eval_mode="sample"``. It adds no keys
+    to the ``state_dict``, so a checkpoint of the same model with plain activations loads.
 
     Every row of the table has a class of its own, as :class:`QELU`. There λ comes first, and the
     parameters of f are given by name: ``QELU(0.1, alpha=0.5)``.
@@ -31,9 +31,9 @@ class QActivation(nn.Module):
             :func:`qneurons.activations.resolve`.
         lam: λ ≥ 0. The paper uses 0.02 and 0.1; in our study (RESULTS.md) 0.1 ended better, and
             annealing from 5 better still (:class:`~qneurons.LambdaScheduler`). Tanh in a CNN learnt
-            nothing with either constant, but learnt when annealed. λ may be set later,
-            ``module.lam = 0.02``, also under ``torch.compile``, but not between a forward and its
-            backward, which draws the same noise again.
+            nothing with either constant, but learnt when annealed. ``module.lam = 0.02`` changes λ,
+            also under ``torch.compile``. Do not change it between a forward and its backward, which
+            computes the same noise again.
         phi: φ ≥ 0, the smallest :math:`|q - 1|`.
         eval_mode: ``"limit"``, :math:`f'(x)x`; ``"mean"``, :math:`E_q[g_q(x)]`; or ``"sample"``.
             The limit is the cheapest, and at the end of training, with λ of 0.18 or less, it was as

@@ -6,7 +6,7 @@ With b = x(1 + δ), the slope of δ -> g(x, δ) has the sign of the Bregman dive
 
 A *cell* lies between two neighbouring points where f has a kink or f'' changes sign. In a cell B is
 monotone, so g turns at most once, and not at all in the cell of x. Each cell is cut into two
-*pieces* in which g is monotone, and the law of δ is mapped to g piece by piece. Where f is straight
+*pieces* in which g is monotone, and the law of δ is mapped to g piece by piece. Where f is linear
 from x to b, g is constant, which gives an atom.
 """
 
@@ -31,7 +31,7 @@ Real = float | Tensor
 
 _LAST_Z = 40.0  # here the normal density has underflowed
 _SMALL_STEP = 1 / 32  # up to this |δx| dg/dδ is computed as an integral, beyond it as a quotient
-_WINDOW = 16.0  # every row of the table except sin has all its bends in ±16
+_WINDOW = 16.0  # every row except sin has all its bends, where f'' changes sign, in ±16
 _MAX_BENDS = 8  # every row except sin has fewer
 _FINE_SCALES = tuple(sign * 3.0**-k for k in range(1, 6) for sign in (1, -1))
 
@@ -44,14 +44,14 @@ def density(y: Real, x: Real, activation: ActivationLike, lam: Real, phi: float 
         p(y) = \sum_{\delta:\ g(x, \delta) = y} p_\delta(\delta)
         \left|\frac{\partial g}{\partial \delta}\right|^{-1}
 
-    It integrates to one less the masses of :func:`atoms`. At an extreme value of
+    It integrates to one minus the masses of :func:`atoms`. At an extreme value of
     :math:`\delta \mapsto g(x, \delta)` it has an integrable singularity.
 
     Args:
         y: where to evaluate.
         x: the input of the q-activation.
         activation: a row of the table, in any form that :func:`qneurons.activations.resolve` takes,
-            except sin, for which g turns without end.
+            except sin, for which g has infinitely many extrema.
         lam: λ > 0.
         phi: φ ≥ 0, a number.
 
@@ -103,8 +103,8 @@ def atoms(
 ) -> tuple[Tensor, Tensor]:
     r"""Computes the values that :math:`g_q(x)` takes with positive probability, and their masses.
 
-    There is one atom where f is straight around x, for x(1 + δ) may lie on the same straight part.
-    There are two where x is the kink between straight parts. At x = 0 all the mass is in one atom.
+    There is one atom if f is linear around x, because x(1 + δ) may lie on the same linear part.
+    There are two if x is the kink between two linear parts. At x = 0 all the mass is in one atom.
     The arguments are those of :func:`density`.
 
     Shape:
@@ -329,10 +329,10 @@ def _bends(row: Activation, reach: float, device: torch.device) -> list[float]:
 
 
 def _cells(row: Activation, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """The edges of the cells in b; the sign of f'' and f' at a point, for each cell."""
+    """The edges of the cells in b; for each cell the sign of f'', and f' at a point."""
     bends, kinks = _bends(row, _WINDOW, device), row.kinks(**row.parameters)
     if row.difference is None or len(bends) > _MAX_BENDS:
-        why = "δ -> g(x, δ) turns without end" if row.difference else "a callable may bend anywhere"
+        why = "g has infinitely many extrema" if row.difference else "a callable may bend anywhere"
         raise ValueError(
             f"no density, cdf or atoms for {row.name}: {why}; "
             "use mean and variance, or draw from q_activation"
@@ -351,7 +351,7 @@ def _cells(row: Activation, device: torch.device) -> tuple[Tensor, Tensor, Tenso
             return bool(slope[k] != slope[k + 1])
         return bool(bend[k] != bend[k + 1]) or points[k] in kinks
 
-    # Zero is an edge where f becomes straight without a kink, as elu does.
+    # Zero is an edge if f becomes linear there without a kink, as elu does.
     kept = [k for k in range(len(points)) if changes(k)]
     edges = anchors.new_tensor([-math.inf, *(points[k] for k in kept), math.inf])
     kept.append(len(points))

@@ -134,7 +134,7 @@ class QLaw(Distribution):
         return 1 + (self.lam * eps + torch.where(is_left, -self.phi, self.phi))
 
     def _to_normal(self, q: Tensor) -> Tensor:
-        # The inverse of _from_normal, and zero in the hole.
+        # The inverse of _from_normal; zero in the hole.
         delta = q - 1
         return (delta - delta.clamp(-self.phi, self.phi)) / self.lam
 
@@ -222,9 +222,9 @@ def normals(seed: Tensor, num: int, start: int = 0) -> Tensor:
         u = 1 - 2^{-23} m(w \ggg 19), \quad a = 2^{-22} m(w) - 1, \qquad
         \sqrt{-2 \ln u}\,(\cos \pi a, \sin \pi a)
 
-    with :math:`m` the low 23 bits. The rotation gives the radius 19 bits of the word and the angle
-    the other 13, and fills the low places of each with bits of the other. The largest number is
-    5.6; docs/noise.md has the exact law over all :math:`2^{32}` words.
+    with :math:`m` the low 23 bits. The rotation makes the 19 leading bits of the radius and the 13
+    of the angle different bits of the word; the low bits of each repeat bits of the other. The
+    largest number is 5.6; docs/noise.md has the exact law over all :math:`2^{32}` words.
 
     Args:
         seed (Tensor): int64.
@@ -279,7 +279,7 @@ def seeded_delta(
 def draw_seed(
     num: int, device: torch.device | str | None, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Draws ``num`` seeds on the device by one ordinary op, which draws anew in a CUDA graph."""
+    """Draws ``num`` seeds by one ordinary torch op, so every replay of a CUDA graph draws anew."""
     if generator is None:
         return torch.randint(2**63 - 1, (num,), device=device)
     return torch.randint(2**63 - 1, (num,), device=device, generator=generator)

@@ -54,7 +54,7 @@ def commit() -> str:
         return run.stdout.strip()
 
     try:
-        # An installed copy may lie inside of another repository.
+        # An installed copy may lie inside another repository.
         ours = git("ls-files", Path(__file__).name)
         found = ours and git("describe", "--always", "--dirty", "--exclude=*")
     except OSError:  # no git

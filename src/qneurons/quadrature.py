@@ -35,7 +35,7 @@ HALF_NORMAL = (
 at ε = 0."""
 
 SMALL_LAMBDA = 0.1
-"""Up to here HALF_NORMAL alone is right to 1e-10 for |x| ≤ 3 if f has no kink except at zero."""
+"""For λ up to this, HALF_NORMAL is right to 1e-10 for |x| ≤ 3 if f has no kink except at zero."""
 
 # The ends of panels in |ε|, in |δ| and in |b|, b = x(1 + δ). For large |δ|, and everywhere beyond a
 # kink, g is nearly a constant divided by δ. Panels that triple |δ| stay away from the pole at 0.
@@ -51,10 +51,10 @@ def delta_rule(
 ) -> Iterator[tuple[float | Tensor, float | Tensor]]:
     r"""Iterates over (δ, weight) such that E[h(x, δ)] = Σ weight · h(x, δ).
 
-    A λ given as a number up to ``SMALL_LAMBDA`` takes 16 nodes if f has no kink except at zero.
-    Otherwise, and for every tensor, because its values are not read, ε is integrated in panels of 8
-    nodes that end where x(1 + δ) is zero, a kink or a change of scale. There are 25 panels, some of
-    them empty, and up to twice as many with kinks.
+    If λ is a number up to ``SMALL_LAMBDA`` and f has no kink except at zero, there are 16 nodes.
+    Otherwise ε is integrated in panels of 8 nodes, which end where x(1 + δ) is zero, a kink or a
+    change of scale: 25 panels, some of them empty, and up to twice as many with kinks. A tensor λ
+    always takes panels, because its values are not read.
     """
     phi = max(phi, TINY_DELTA[x.dtype])
     has_kinks = any(kinks)

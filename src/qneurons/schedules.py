@@ -8,7 +8,7 @@ from numbers import Integral
 
 __all__ = ["Annealed", "Constant", "Schedule", "parse_schedule"]
 
-# Every text matches in one way only: an ambiguous pattern takes cubic time to refuse a long text.
+# Every text matches in one way only: an ambiguous pattern takes cubic time to reject a long text.
 _NUMBER = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _NOTATION = re.compile(rf"c(?P<lam>{_NUMBER})|a(?P<lam0>{_NUMBER})(?:@(?P<gamma>{_NUMBER}))?")
 

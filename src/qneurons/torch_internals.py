@@ -1,4 +1,4 @@
-"""Every private name of torch that the package uses, behind a name that says what it answers."""
+"""All private API of torch that the package uses, behind functions with clear names."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from torch.compiler import is_compiling
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# True inside vmap, grad, jvp and the other transforms of torch.func. No public name answers it.
+# True inside vmap, grad, jvp and the other transforms of torch.func; there is no public equivalent.
 in_func_transform = _C._are_functorch_transforms_active
 
 # The file whose dependencies include the OpenMP library that torch runs on.
@@ -29,7 +29,7 @@ def is_transformed() -> bool:
     return in_func_transform() or forward_ad._current_level >= 0
 
 
-# --- the short way past the dispatcher ------------------------------------------------------------
+# --- skipping the dispatcher ----------------------------------------------------------------------
 
 
 def is_unobserved(x: Tensor, seed: Tensor, lam: Tensor, phi: Tensor) -> bool:
@@ -67,12 +67,12 @@ _cpu_keys = _plain_keys("cpu")
 
 
 def eager_apply(function: type[torch.autograd.Function]) -> Any:
-    """``function.apply`` without support of torch.func, which takes as long as a small kernel."""
+    """``function.apply`` without support for torch.func, which takes as long as a small kernel."""
     return super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
 
 def constant_for_dynamo(function: F) -> F:
-    """As ``torch.compiler.assume_constant_result``, which would import Dynamo."""
+    """Like ``torch.compiler.assume_constant_result``, but does not import Dynamo."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
 
@@ -82,9 +82,9 @@ def constant_for_dynamo(function: F) -> F:
 
 @contextmanager
 def outer_forward_mode(*duals: Tensor | None) -> Iterator[list[Any]]:
-    """Yields the tensors of a jvp without their tangents, so that an outer jvp sees the inner.
+    """Switches forward mode on in a jvp rule, and yields its tensors without their tangents.
 
-    torch runs a jvp with forward mode off: ``jacfwd(jacfwd(f))`` would be zero.
+    torch runs the rule with forward mode off, which would make ``jacfwd(jacfwd(f))`` zero.
     """
     with forward_ad._set_fwd_grad_enabled(True):
         yield [dual if dual is None else _primal(dual) for dual in duals]

@@ -1,6 +1,6 @@
 """g(x, δ) as a function that PyTorch differentiates: backward, forward mode, vmap and compile.
 
-δ is given, or drawn from seeds by the fused ops, which keep x and the seeds and draw it again.
+δ is given, or the fused ops draw it from seeds. They keep x and the seeds, and draw δ again.
 """
 
 from typing import Any
@@ -26,10 +26,10 @@ from qneurons.torch_internals import (
 def difference(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
     """g(x, δ) for δ ≠ 0 of x's shape, in the dtype and the layout of x."""
     if delta.stride() != x.stride() and not in_func_transform():
-        # Else a row whose first operand is δ would return the layout of δ.
+        # Otherwise a row whose first operand is δ would return the layout of δ.
         delta = torch.empty_like(x, dtype=delta.dtype).copy_(delta)
     if activation.difference is None:
-        # Autograd sees all of it: a callable may have parameters of its own.
+        # Autograd differentiates it, because a callable may have its own parameters.
         return given_delta.difference(x.to(delta.dtype), delta, activation).to(x.dtype)
     if is_compiling() or is_transformed():
         function = _Difference if is_compiling() else _ForwardDifference
@@ -59,12 +59,12 @@ def drawn_difference(  # a NamedTuple of the arguments would take 3 % of a small
 
 
 class _Difference(torch.autograd.Function):
-    """g(x, δ), where either δ is given or seed, λ and φ are, from which it is drawn."""
+    """g(x, δ). Either δ is given, or it is drawn from the given seed, λ and φ."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(  # written out: Dynamo takes *args for a signature with a ctx
+    def forward(  # not *args, which Dynamo takes for a signature with a ctx
         x: Tensor,
         delta: Tensor | None,
         seed: Tensor,
@@ -91,7 +91,7 @@ class _Difference(torch.autograd.Function):
 
 
 class _ForwardDifference(_Difference):
-    """With forward mode, for which Dynamo refuses a Function even where it is not asked for."""
+    """Adds forward mode. Dynamo rejects every Function with a jvp, even if the jvp is not used."""
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
@@ -103,7 +103,7 @@ class _ForwardDifference(_Difference):
 def _gradient(
     grad: Tensor, x: Tensor, delta: Tensor | None, *law: Tensor | None, ctx: Any
 ) -> Tensor:
-    """grad · dg/dx in the dtype of x, differentiable: backward and forward mode share it."""
+    """grad · dg/dx in the dtype of x, itself differentiable; for backward and forward mode."""
     function = _Slope if is_compiling() else _ForwardSlope
     if delta is None:
         return function.apply(grad, x, None, *law, ctx.inner, ctx.activation)
@@ -111,7 +111,7 @@ def _gradient(
 
 
 class _Slope(torch.autograd.Function):
-    """dg/dx in the dtype of δ where δ is given; where it is drawn, grad · dg/dx in that of x."""
+    """If δ is given, dg/dx in the dtype of δ; if δ is drawn, grad · dg/dx in the dtype of x."""
 
     generate_vmap_rule = True
 
@@ -169,12 +169,12 @@ def _curvature(direction: Tensor, grad: Tensor | None, x: Tensor, *source: Any, 
 
 
 def _is_differentiated() -> bool:
-    """True if something differentiates the backward that runs now, as create_graph does."""
+    """True if the running backward is itself differentiated, as with create_graph."""
     return torch.is_grad_enabled() or is_transformed()
 
 
 class _TrainGiven(torch.autograd.Function):
-    """The slope is computed beside g, with which it shares most of the work, and kept."""
+    """Computes the slope together with g, because they share most of the work, and keeps it."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
@@ -192,7 +192,7 @@ class _TrainGiven(torch.autograd.Function):
 
 
 class _TrainDrawn(torch.autograd.Function):
-    """Lean: for a small tensor, ``setup_context`` and each input take longer than the kernel."""
+    """No ``setup_context`` and few inputs: for a small tensor each takes longer than the kernel."""
 
     @staticmethod
     def forward(

@@ -12,7 +12,7 @@
 
 #if defined(BUILD) && __has_include(<Python.h>)
 #define Py_LIMITED_API 0x030b0000
-#include <Python.h> /* before any other, as it asks */
+#include <Python.h> /* must be the first include */
 #endif
 #include <float.h>
 #include <math.h>
@@ -58,7 +58,7 @@ static inline Lanes multiply(Lanes a, Lanes b) { return (a & 0xffffffff) * (b & 
 
 enum { NUM_LANES = sizeof(Lanes) / 8 };
 
-/* Philox4x32-7 of the calls that ``counter`` holds, one a lane. */
+/* Philox4x32-7 of the calls that ``counter`` holds, one per lane. */
 static inline void philox(Lanes counter, uint64_t high, uint64_t seed, Lanes words[4]) {
     const Lanes zero = {0}, m0 = zero + 0xD2511F53, m1 = zero + 0xCD9E8D57;
     Lanes c0 = counter, c1 = zero + high, c2 = zero, c3 = zero;
@@ -89,7 +89,7 @@ static void draw_words(uint64_t seed, uint64_t block, uint32_t words[restrict 4]
     }
 }
 
-/* The law of delta: with y = v - 1/4 and 0 <= v <= 1/2, lam sin(pi v) is v times an even and an odd
+/* How delta is made: with y = v - 1/4 and 0 <= v <= 1/2, lam sin(pi v) is v times an even and an odd
    polynomial in y, and lam sin(pi (1/2 - v)) is 1/2 - v times their difference. */
 typedef struct {
     float even0, even1, even2, even3, odd0, odd1, odd2, floor;
@@ -103,8 +103,8 @@ static Noise noise_of(float lam, float floor) {
 }
 
 /* Box and Muller: one word makes two normal numbers. The angle is folded into a quarter of the
-   circle before it is multiplied by pi, and the signs come from the angle before. So no rounding
-   changes a sign, which decides the side of delta. */
+   circle before it is multiplied by pi, and the signs come from the angle before folding. So no
+   rounding changes a sign, which is the sign of delta. */
 static void draw_deltas(const uint32_t words[restrict CALLS], Noise noise,
                         float deltas[restrict PIECE]) {
     for (int call = 0; call < CALLS; call++) {
@@ -129,8 +129,8 @@ typedef void Forward(const float *restrict x, const float *restrict delta, float
 typedef void Backward(const float *restrict x, const float *restrict delta,
                       const float *restrict grad, float *restrict out, float first, float second);
 
-/* Each row; its form where delta > -1; the largest |delta x| for which that form is right; and, of
-   a row that is linear between kinks, the two kinks. ``first`` and ``second`` are its parameters. */
+/* Each row; its form for delta > -1; the largest |delta x| for which that form is right; and, if the
+   row is linear between kinks, its two kinks. ``first`` and ``second`` are its parameters. */
 #define ANY FLT_MAX
 #define LINEAR INFINITY
 #define SMOOTH NAN, NAN
@@ -282,7 +282,7 @@ static int is_near_kink(const float *restrict x, float low, float high, float re
     for (int i = 0; i < PIECE; i += 128) {
         uint32_t large = 0, found = 0;
         for (int j = i; j < i + 128; j++) large |= !(magnitude(x[j]) < out_of_reach);
-        if (!large) continue; /* as a rule with relu6 */
+        if (!large) continue; /* the usual case for relu6 */
         for (int j = i; j < i + 128; j++) {
             float step = reach * magnitude(x[j]);
             found |= !((magnitude(x[j] - low) >= step) & (magnitude(x[j] - high) >= step));
@@ -307,8 +307,8 @@ static int choose_steps(const Job *job, const float *x, float reach) {
     return step <= small / 6 ? TINY : SMALL;
 }
 
-/* True if gelu's form for SMALL steps is right for these. Looking at each step pays: the other form
-   takes half as long again, and the bound by reach and the largest |x| is rarely met. */
+/* True if gelu's form for SMALL steps is right for these. Checking each step is worth its time: the
+   other form takes half as long again, and the bound by reach and the largest |x| rarely holds. */
 static int are_small_for_gelu(const float *restrict x, const float *restrict delta) {
     uint32_t step = 0, turn = 0;
     for (int i = 0; i < PIECE; i++) {
@@ -341,7 +341,7 @@ static void apply(const Job *job, int64_t group, int64_t position, int64_t num, 
 static void apply_to_block(const Job *job, int64_t index, Room *room) {
     int64_t group = index / job->blocks_per_group, block = index % job->blocks_per_group;
     float lam = job->lam[group], floor = at_least(*job->phi, TINY_DELTA);
-    float reach = (LARGEST_NORMAL * lam + floor) * 1.000001f; /* for the roundings on either side */
+    float reach = (LARGEST_NORMAL * lam + floor) * 1.000001f; /* a margin for rounding */
     Noise noise = noise_of(lam, floor);
     int64_t left = job->per_group - block * BLOCK, position = block * BLOCK;
     int has_words = 0;
@@ -374,7 +374,7 @@ static void work(void *argument) {
    arithmetic. Huge pages, where the system grants them, avoid most of it. */
 static void expect_writes(void *out, int64_t num_bytes) {
 #if defined(MADV_HUGEPAGE)
-    const int64_t mapped_afresh = 1 << 25, page = 4096; /* 32 MiB: glibc reuses what is smaller */
+    const int64_t mapped_afresh = 1 << 25, page = 4096; /* 32 MiB: glibc reuses smaller blocks */
     uintptr_t first = ((uintptr_t)out + page - 1) & -page;
     uintptr_t last = ((uintptr_t)out + num_bytes) & -page;
     if (num_bytes >= mapped_afresh) madvise((void *)first, last - first, MADV_HUGEPAGE);
@@ -422,8 +422,8 @@ int qneurons_best_build(void) {
 
 #if defined(Py_LIMITED_API)
 
-/* qneurons_apply as a Python function, with addresses as integers: faster than ctypes, which serves
-   a build without Python's headers. */
+/* qneurons_apply as a Python function, with addresses as integers. It is faster than ctypes, which
+   is used if the build had no Python headers. */
 static PyObject *apply_from_python(PyObject *self, PyObject *const *given, Py_ssize_t num_given) {
     (void)self;
     if (num_given != 15) return PyErr_Format(PyExc_TypeError, "apply takes 15 arguments");

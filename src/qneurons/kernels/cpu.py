@@ -1,4 +1,4 @@
-"""The q-activation on the CPU: calls cpu.c by addresses alone, so one build serves every torch."""
+"""The q-activation on the CPU. cpu.c gets addresses only, so one build works with every torch."""
 
 import ctypes
 import os
@@ -14,10 +14,10 @@ from torch import Tensor
 
 from qneurons.torch_internals import EXTENSION_FILE
 
-_BUILDS = ("portable", "avx2", "avx512")  # as qneurons_best_build counts them
+_BUILDS = ("portable", "avx2", "avx512")  # qneurons_best_build returns an index of this
 _DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 # Up to this many elements one thread is faster. torch's own loops use more threads from 2^15 on,
-# but one of our elements costs several of PyTorch's.
+# but an element costs less there.
 _LARGEST_ALONE = 2**13
 _VERSION = 1  # of the arguments of qneurons_apply
 
@@ -118,7 +118,7 @@ def _load(build: str) -> ctypes.CDLL:
 
 
 def _load_best(wanted: str) -> tuple[ctypes.CDLL, str]:
-    """The fastest build that this processor runs, or a slower one if that is missing or wanted."""
+    """The wanted or the fastest build for this processor; if it is missing, the next slower one."""
     if wanted == "off":
         raise OSError("switched off by QNEURONS_NATIVE=off")
     portable = _load("portable")

@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A loop with a call in it is not vectorised, and these are too long to be inlined unasked. */
+/* A loop with a call is not vectorised, and these are too long to be inlined by default. */
 #define INLINE static inline __attribute__((always_inline))
 
 INLINE uint32_t bits_of(float x) {
@@ -22,17 +22,17 @@ INLINE float magnitude(float x) { return __builtin_fabsf(x); }
 
 INLINE float with_sign(float size, float sign) { return __builtin_copysignf(size, sign); }
 
-/* The first argument, clamped; a NaN passes, which it would not with the operands exchanged. */
+/* Clamps the first argument. NaN stays NaN, which it would not with the operands exchanged. */
 INLINE float at_least(float x, float low) { return x < low ? low : x; }
 
 INLINE float at_most(float x, float high) { return x > high ? high : x; }
 
-/* Not constants, and visible from outside, so that the compiler cannot know their values: a clamp
-   to a constant becomes a comparison and a choice, one to a variable a single instruction. */
+/* Global variables, so that the compiler cannot know their values: it makes one instruction of a
+   clamp to a variable, but a comparison and a select of a clamp to a constant. */
 float qneurons_zero = 0.0f, qneurons_lowest_exponent = -88.0f;
 #define ZERO qneurons_zero
 
-/* a * b + c in one rounding where the processor can, for what lies next to a kink. */
+/* a * b + c with one rounding if the processor has it; this matters next to a kink. */
 INLINE float fused(float a, float b, float c) {
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
     return __builtin_fmaf(a, b, c);
@@ -41,7 +41,7 @@ INLINE float fused(float a, float b, float c) {
 #endif
 }
 
-/* Adding it rounds to an integer, which the low bits of the sum then hold. */
+/* Adding it rounds to an integer, which is then in the low bits of the sum. */
 #define ROUNDER 12582912.0f
 
 typedef struct {
@@ -90,13 +90,13 @@ INLINE float log_of_one_plus(float y) {
     return 2 * s + s * s2 * tail;
 }
 
-enum { STILL, TINY, SMALL, CROSSING, NUM_STEPS }; /* what the steps delta x of a row are */
+enum { STILL, TINY, SMALL, CROSSING, NUM_STEPS }; /* kinds of steps delta x: see cpu_rows.h */
 
 typedef struct {
     float cosh, sinhc; /* sinhc(t) = sinh(t) / t */
 } Hyperbola;
 
-/* At h / 2 for |h| <= 3, or |h| <= 1/2 where the steps are TINY, from the square of h. */
+/* Its values at h / 2, given h^2, for |h| <= 3, or for |h| <= 1/2 if the steps are TINY. */
 INLINE Hyperbola hyperbola_of_half(float h2, int steps) {
     if (steps <= TINY)
         return (Hyperbola){1 + h2 * (1.249994147e-1f + h2 * 2.611730178e-3f),
@@ -111,7 +111,7 @@ typedef struct {
     float sin, cos;
 } Circle;
 
-/* The error is that of a rounding of x up to |x| = 6e6; beyond, only |sin|, |cos| <= 1 is kept. */
+/* Up to |x| = 6e6 the error is that of rounding x. Beyond, only |sin|, |cos| <= 1 is certain. */
 INLINE Circle circle(float x) {
     float shifted = x * 0.636619772f + ROUNDER;
     uint32_t quarter = bits_of(shifted);

@@ -5,9 +5,9 @@ typedef struct {
 } Difference;
 
 /* A row takes x, delta, its two parameters and, as a constant, the kind of its steps. CROSSING:
-   delta < -1 may occur, so that zero may lie between x and b = (1 + delta) x. Without it half of
-   most forms falls away, and the last section has forms for small steps only. STILL: the row is
-   linear between kinks and no step reaches one, so that delta does not matter. */
+   delta < -1 may occur, so that zero may lie between x and b = (1 + delta) x. Otherwise half of most
+   forms is not needed. TINY and SMALL have shorter forms, in the section on small steps. STILL: the
+   row is linear between kinks and no step reaches one, so that delta does not matter. */
 #define ROW(name, first, second)                                                                  \
     INLINE Difference name(float x, float delta, float first, float second, int steps)
 
@@ -57,8 +57,8 @@ ROW(q_leaky_relu, negative_slope, unused) {
                         negative_slope + (1 - negative_slope) * relu.slope};
 }
 
-/* Where x and b stand relative to [low, high), and how far b, clamped, is from x, clamped. Of b it
-   is asked through h and the distance to the kink: b itself may round onto the kink. */
+/* Where x and b lie relative to [low, high), and clamp(b) - clamp(x). For b, h is compared with the
+   distance to the kink, because b itself may round onto the kink. */
 typedef struct {
     int x_inside, b_inside, b_above;
     float change;
@@ -84,7 +84,7 @@ ROW(q_hardtanh, low, high) {
     return (Difference){both ? x : k.change * inverse, both ? 1 : slope};
 }
 
-/* Where delta > -1. A sum that is NaN, of infinities, counts as beyond the kink. */
+/* For delta > -1. A sum of opposite infinities, NaN, counts as beyond the kink. */
 ROW(small_hardtanh, low, high) {
     float clipped = at_most(at_least(x, low), high), sum = fused(x, delta, x - clipped);
     float rest = low - clipped, change = sum > rest ? sum : rest;
@@ -123,8 +123,8 @@ ROW(q_hardswish, unused1, unused2) {
 /* The slope is that of alpha = 1. */
 INLINE Difference unit_elu(float x, float delta, float alpha) {
     float h = x * delta, low = at_most(x, ZERO), minus_high = low - x;
-    /* The parts of h below and above zero, each from h itself: the difference of h and one of them
-       would be the rounding of h where the compiler fuses the multiplication. */
+    /* The parts of h below and above zero. Each is computed from h: h minus the other part would be
+       the rounding of h, not 0, where the compiler fuses the multiplication. */
     float fall = at_least(minus_high - h, low), above = at_least(h + low, minus_high);
     float larger = exponential(at_least(low - fall, low)).exp; /* elu' at max(x, b) */
     Exponential step = exponential(-magnitude(fall));
@@ -144,10 +144,10 @@ ROW(q_elu, alpha, unused) {
     return (Difference){g.value, alpha * g.slope + (1 - alpha) * relu.slope};
 }
 
-/* --- the logistic function and what is made of it ------------------------------------------- */
+/* --- the logistic function and what is built on it ------------------------------------------ */
 
-/* sigma and its kin at two points 0 <= near <= far, given near and far - near. Divided by |delta|
-   before the exponential comes in: the change alone may underflow. */
+/* sigma and related values at 0 <= near <= far, given near and far - near. Changes are divided by
+   |delta| before they are multiplied by the exponential, because they may underflow. */
 typedef struct {
     float inverse;               /* 1 / |delta| */
     float e_near, e_far;         /* exp(-y) */
@@ -200,7 +200,7 @@ ROW(q_softplus, beta, unused) {
 
 /* --- products y s(y) ------------------------------------------------------------------------ */
 
-/* s and s' at far, and their changes from near to far over |delta|. */
+/* s and s' at far, and their changes from near to far divided by |delta|. */
 typedef struct {
     float value, slope, change, slope_change;
 } Factor;
@@ -353,7 +353,7 @@ ROW(q_delta, unused1, unused2) {
 
 /* --- small steps ---------------------------------------------------------------------------- */
 
-/* Where delta > -1 and |delta x| is small, as it is for small lambda, half the work does: with the
+/* Where delta > -1 and |delta x| is small, as for small lambda, half the work is enough. With the
    midpoint m = x + h / 2 of x and b and h = delta x, sums and differences of exp(+-x) and exp(+-b)
    are exp(m) times cosh(h / 2) and sinh(h / 2), which are short polynomials; sinh(h / 2) / delta is
    x sinhc(h / 2) / 2, without a division. */
@@ -406,7 +406,7 @@ ROW(small_hardswish, unused1, unused2) {
     return (Difference){value, at_b + bend};
 }
 
-/* The compiler leaves out no product with 0, so that the degree is told, a constant. */
+/* The degree is a constant argument, because the compiler does not drop products with 0. */
 INLINE float power_series(const float c[5], int degree, float z) {
     float sum = degree > 3 ? c[3] + z * c[4] : c[3];
     sum = degree > 2 ? c[2] + z * sum : c[2];
@@ -458,7 +458,7 @@ ROW(small_gelu, unused1, unused2) {
     return (Difference){at_least(x, ZERO) - value, x < 0 ? slope : 1 - slope};
 }
 
-/* --- rows that are made of others, for any steps and for small ones -------------------------- */
+/* --- rows that are made from others, for any steps and for small ones ------------------------ */
 
 #define DERIVED_ROWS(q)                                                                           \
     ROW(q##_relu6, unused1, unused2) { return q##_hardtanh(x, delta, 0, 6, steps); }              \

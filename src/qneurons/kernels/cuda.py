@@ -1,4 +1,4 @@
-"""The q-activation on CUDA: one Triton kernel reads x, draws δ in registers, and writes."""
+"""The q-activation on CUDA: one Triton kernel reads x, draws δ in registers and writes."""
 # mypy: disable-error-code="no-untyped-def, import-untyped, assignment, var-annotated"
 
 import math
@@ -25,7 +25,7 @@ _ROTATION = tl.constexpr(noise.RADIUS_ROTATION)
 _ON_DEVICE = cuda_forms._ON_DEVICE
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _MANY_BLOCKS = 512  # a few for each multiprocessor
-_MAX_GROUPS = 65535  # side by side: CUDA's limit of the second axis of a grid
+_MAX_GROUPS = 65535  # CUDA's limit for the second axis of a grid
 
 
 @triton.jit
@@ -57,7 +57,7 @@ def _philox(call, seed):
 @triton.jit
 def _mantissa(word):
     """The low 23 bits as a number in [1, 2), without a conversion."""
-    if _ON_DEVICE:  # (a & b) | c in one instruction, for which the compiler takes two
+    if _ON_DEVICE:  # (a & b) | c in one instruction; the compiler makes two
         lop3: tl.constexpr = "lop3.b32 $0, $1, 0x7FFFFF, 0x3F800000, 0xEA;"
         return tl.inline_asm_elementwise(lop3, "=f,r", [word], tl.float32, is_pure=True, pack=1)
     else:
@@ -84,8 +84,8 @@ def _box_muller(word):
 def _words_of_threads(call, seed):
     """The four words of four neighbouring calls in every thread, each [threads, 4].
 
-    Written out, because Triton would distribute a tensor of all calls over the threads otherwise
-    than a vector load does the elements, and exchange them through shared memory.
+    Written out: Triton would give a tensor of all calls another layout than the vector loads have,
+    and convert it through shared memory.
     """
     a0, a1, a2, a3 = _philox(call, seed)
     b0, b1, b2, b3 = _philox(call + 1, seed)
@@ -120,7 +120,7 @@ def _write_slots(
     DIFFERENCE: tl.constexpr, P0: tl.constexpr, P1: tl.constexpr,
     TINY: tl.constexpr, COMPUTE: tl.constexpr, BACKWARD: tl.constexpr,
 ):  # fmt: skip
-    """Writes the results of a few neighbouring slots, all of which are loaded first."""
+    """Loads a few neighbouring slots, then computes and writes their results."""
     xs, grads = (), ()
     for slot in tl.static_range(NUM_SLOTS):
         at = offset + slot * _CALLS
@@ -142,7 +142,7 @@ def _kernel_in_order(
     TINY: tl.constexpr, COMPUTE: tl.constexpr, BACKWARD: tl.constexpr,
     WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """A block of one group, whose elements are neighbours in memory, or two slots of it."""
+    """One block of a group, or two slots of it; its elements are contiguous in memory."""
     program, group = tl.program_id(0), tl.program_id(1)
     block = (program if WHOLE else program // 4).to(tl.int64)
     begin = group.to(tl.int64) * num + block * _BLOCK
@@ -163,7 +163,7 @@ def _kernel_in_order(
                 x_ptr, grad_ptr, result_ptr, at, left, pairs, lam, phi, 4,
                 DIFFERENCE, P0, P1, TINY, COMPUTE, BACKWARD,
             )  # fmt: skip
-    else:  # a small tensor, for which few threads with much work would take longer
+    else:  # a small tensor: more threads with less work each are faster
         part = program % 4
         word = tl.where(part < 2, tl.where(part == 0, w0, w1), tl.where(part == 2, w2, w3))
         at = offset + part * 2 * _CALLS
@@ -181,7 +181,7 @@ def _kernel_out_of_order(
     TINY: tl.constexpr, COMPUTE: tl.constexpr, BACKWARD: tl.constexpr,
     SIZE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Neighbours in memory, each with a Philox call of its own.
+    """Elements in the order of memory, each with a Philox call of its own.
 
     The memory is a batch of matrices of ``height`` rows and ``width`` columns, and the logical
     order runs down the columns.
@@ -218,7 +218,7 @@ def supports(dtype: torch.dtype, name: str) -> bool:
 
 
 def why_unavailable() -> str:
-    return "the kernels contain instructions that only NVIDIA has" if torch.version.hip else ""
+    return "the kernels use instructions of NVIDIA GPUs" if torch.version.hip else ""
 
 
 def details() -> str:
@@ -226,7 +226,7 @@ def details() -> str:
 
 
 def _difference(name: str, dtype: torch.dtype) -> Any:
-    """The device function of a row, or its coarser one for a result that is rounded to 16 bits."""
+    """The device function of a row; a coarser one if there is one and the result has 16 bits."""
     coarse = getattr(cuda_forms, f"{name}_half", None)
     is_half = dtype in (torch.float16, torch.bfloat16)
     return coarse if is_half and coarse else getattr(cuda_forms, name)
@@ -292,10 +292,10 @@ forward = partial(backward, None)
 
 
 def _as_matrices(x: Tensor) -> tuple[int, int] | None:
-    """Height and width of the matrices down whose columns the logical order runs.
+    """Height and width of matrices in memory whose columns give the logical order.
 
     In channels_last they are pixels × channels. A contiguous tensor has matrices of height 1. None
-    means that the memory is no such batch.
+    means that the memory is not a batch of such matrices.
     """
     if x.is_contiguous():
         return 1, 1

@@ -51,7 +51,7 @@ def _reciprocal(x):
 
 @triton.jit
 def _within_a_turn(x):
-    """x less a multiple of 2π: the instructions are accurate from -π to π only."""
+    """x minus a multiple of 2π: the instructions are accurate only from -π to π."""
     turns = (x * _TURN + 12582912.0) - 12582912.0  # 1.5 · 2^23 rounds to an integer
     return tl.fma(turns, -0.0019353071795864769, tl.fma(turns, -6.28125, x))
 
@@ -114,8 +114,8 @@ def _exp2_change(u, v, gap, coarse: tl.constexpr = False, unit: tl.constexpr = 1
 @triton.jit
 def _part(x, delta):
     """The change of max(x, 0) from x to b, exactly 0 where both are negative."""
-    # max(b, 0) - max(x, 0) would cancel, and h less its part below zero would not be 0 once the
-    # compiler fuses the product h = xδ into the subtraction. -1.0 * y is free, while -y is not.
+    # max(b, 0) - max(x, 0) would cancel, and h minus its part below zero would not be 0 once the
+    # compiler fuses the product h = xδ into the subtraction. -1.0 * y is free, but -y is not.
     return tl.maximum(tl.fma(x, delta, tl.minimum(x, 0.0)), -1.0 * tl.maximum(x, 0.0), _NAN)
 
 
@@ -253,7 +253,7 @@ def q_celu(x, delta, alpha: tl.constexpr, p1: tl.constexpr):
 
 @triton.jit
 def _logistic(u, v, gap, delta, unit: tl.constexpr = 1.0):
-    """σ from x to b, where exp(-y) is 2^u and 2^v, both below 2^115, and gap = (b - x) / unit.
+    """σ at x and b, where exp(-y) is 2^u and 2^v, both below 2^115. gap is (b - x) / unit.
 
     Returns the rise of σ over δ, exp(-a), σ(a), and the rise of σ' as a multiple of that of σ.
     """
@@ -420,7 +420,7 @@ def q_gelu(x, delta, p0: tl.constexpr, p1: tl.constexpr):
 
     # Horner's rule, and again on its steps for the chord of t p(t) in t. And far t = 1 - origin t.
     t_near, t_far = _reciprocal(near + origin), _reciprocal(far + origin)
-    p = t_near * mills[0] + mills[1]  # by itself mills[0] would be rounded to float32
+    p = t_near * mills[0] + mills[1]  # a single mills[0] would be rounded to float32
     chord = t_far * mills[0] + p
     for i in tl.static_range(2, count):
         p = t_near * p + mills[i]
@@ -480,7 +480,7 @@ def q_sin(x, delta, p0: tl.constexpr, p1: tl.constexpr):
         p = -0.0001929696087 * z + 0.008329944565
         p = p * z - 0.16666599
         p = p * z + 0.9999999789
-        sine = tl.where(z < 1, half * p, sine)  # the instruction has an absolute error only
+        sine = tl.where(z < 1, half * p, sine)  # _sin bounds the absolute error only
     chord = 2 * sine * _reciprocal(delta)
     q = 1 + delta
     anchor = _cos(x * tl.where(tl.abs(q) > 1, q, 1.0))

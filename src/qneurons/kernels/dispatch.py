@@ -1,8 +1,8 @@
-"""Which backend serves a device, and the name under which backends know a row.
+"""Chooses the backend of a device, and the name of a row in the backends.
 
 A backend is a module with ``forward``, ``backward`` and ``supports``. The backend of a device also
-has ``why_unavailable`` and ``details``. ``plain`` serves whatever no other backend does, and every
-other backend is tested against it.
+has ``why_unavailable`` and ``details``. ``plain`` is used where there is no other backend, and
+every other backend is tested against it.
 """
 
 import functools
@@ -31,9 +31,9 @@ BACKENDS = {  # by device type
 
 
 def kernel_row(activation: Activation) -> tuple[str, list[float]]:
-    """The name of a row's closed form, by which backends know it, and the row's parameters.
+    """The name of a row's closed form, which backends look up, and the row's parameters.
 
-    The name is empty for a row without a closed form, which no backend knows.
+    The name is empty for a row that is not in the backends, such as one without a closed form.
     """
     name = getattr(activation.difference, "__name__", "")
     is_known = getattr(closed_forms, name, None) is activation.difference
@@ -41,20 +41,20 @@ def kernel_row(activation: Activation) -> tuple[str, list[float]]:
 
 
 def device_type(x: Tensor) -> str:
-    """As ``x.device.type``, which takes half a microsecond."""
+    """The same as ``x.device.type``, which takes half a microsecond."""
     return "cpu" if x.is_cpu else x.device.type
 
 
 @functools.cache
 def find(device_type: str, dtype: torch.dtype, name: str) -> ModuleType:
-    """The backend that serves a row on a device."""
+    """The backend for a row on a device."""
     backend = load(device_type)
     return backend if isinstance(backend, ModuleType) and backend.supports(dtype, name) else plain
 
 
 @constant_for_dynamo
 def is_fused(device_type: str, dtype: torch.dtype, name: str) -> bool:
-    """True if a backend other than plain torch serves a row on a device."""
+    """True if the backend for a row on a device is not plain torch."""
     return find(device_type, dtype, name) is not plain
 
 

@@ -1,4 +1,4 @@
-"""The q-activation drawn from seeds as raw ops, which torch.compile, vmap and fake tensors know.
+"""Custom ops of the q-activation drawn from seeds, for torch.compile, vmap and fake tensors.
 
 ``qneurons::sample`` and ``qneurons::sample_backward`` are pure functions of their arguments. Their
 gradients are in :mod:`qneurons.kernels.autograd`. ``qneurons::draw_seed`` is one kernel, where
@@ -54,7 +54,7 @@ def _batched(num_tensors: int, op: Any) -> Any:
 torch.library.define(
     "qneurons::draw_seed",
     "(SymInt num, *, Device device) -> Tensor",  # checkpoint looks for this argument
-    # Else two draws in one graph would be merged.
+    # Otherwise two draws in one graph would be merged.
     tags=(torch.Tag.pt2_compliant_tag, torch.Tag.nondeterministic_seeded),
 )
 torch.library.define(
