@@ -2,7 +2,7 @@
 
 import math
 from numbers import Real
-from typing import Literal, get_args
+from typing import Literal, TypedDict, get_args
 
 import torch
 from torch import Tensor
@@ -10,6 +10,15 @@ from torch import Tensor
 from qneurons.torch_internals import is_func_tensor
 
 Mode = Literal["limit", "mean", "sample"]  # of evaluation
+
+
+class Options(TypedDict, total=False):
+    """The keywords of :func:`~qneurons.q_activation` that every ``q_elu``, ``q_tanh``, … takes."""
+
+    training: bool
+    eval_mode: Mode
+    generator: torch.Generator | None
+    seed: Tensor | None
 
 
 def check_x(x: Tensor) -> None:

@@ -1,5 +1,7 @@
 """q-activations as functions: the draw, the limit, the mean, and one function for every row."""
 
+from typing import Unpack
+
 import torch
 from torch import Tensor
 
@@ -7,6 +9,7 @@ from qneurons import kernels
 from qneurons.activations import Activation, ActivationLike, resolve
 from qneurons.arguments import (
     Mode,
+    Options,
     check_eval_mode,
     check_lam,
     check_nonnegative,
@@ -70,25 +73,9 @@ def q_activation(
         >>> q_activation(x, "elu", training=False)
         tensor([-0.3679, -0.3033, 1.0000])
     """
-    return _apply(x, activation, lam, phi, training, eval_mode, generator, seed)
-
-
-def _apply(
-    x: Tensor,
-    activation: ActivationLike,
-    lam: float | Tensor,
-    phi: float,
-    training: bool,
-    eval_mode: Mode,
-    generator: torch.Generator | None,
-    seed: Tensor | None,
-    **parameters: float,
-) -> Tensor:
     check_eval_mode(eval_mode)
     check_x(x)
     lam, phi, row = check_lam(lam, x), check_nonnegative("phi", phi), resolve(activation)
-    if parameters and parameters != row.parameters:  # making a row takes microseconds
-        row = row.with_parameters(**parameters)
     if seed is not None:
         check_seed(seed, x, lam, generator)
     if training or eval_mode == "sample":
@@ -238,45 +225,24 @@ def q_mean(x: Tensor, activation: ActivationLike, lam: float | Tensor, phi: floa
 
 
 def q_sigmoid(
-    x: Tensor,
-    lam: float | Tensor = LAM,
-    phi: float = 1e-3,
-    *,
-    training: bool = True,
-    eval_mode: Mode = "limit",
-    generator: torch.Generator | None = None,
-    seed: Tensor | None = None,
+    x: Tensor, lam: float | Tensor = LAM, phi: float = 1e-3, **options: Unpack[Options]
 ) -> Tensor:
     """The q-activation of f(x) = 1 / (1 + exp(-x)). See :func:`q_activation`."""
-    return _apply(x, "sigmoid", lam, phi, training, eval_mode, generator, seed)
+    return q_activation(x, "sigmoid", lam, phi, **options)
 
 
 def q_tanh(
-    x: Tensor,
-    lam: float | Tensor = LAM,
-    phi: float = 1e-3,
-    *,
-    training: bool = True,
-    eval_mode: Mode = "limit",
-    generator: torch.Generator | None = None,
-    seed: Tensor | None = None,
+    x: Tensor, lam: float | Tensor = LAM, phi: float = 1e-3, **options: Unpack[Options]
 ) -> Tensor:
     """The q-activation of f(x) = tanh(x). See :func:`q_activation`."""
-    return _apply(x, "tanh", lam, phi, training, eval_mode, generator, seed)
+    return q_activation(x, "tanh", lam, phi, **options)
 
 
 def q_relu(
-    x: Tensor,
-    lam: float | Tensor = LAM,
-    phi: float = 1e-3,
-    *,
-    training: bool = True,
-    eval_mode: Mode = "limit",
-    generator: torch.Generator | None = None,
-    seed: Tensor | None = None,
+    x: Tensor, lam: float | Tensor = LAM, phi: float = 1e-3, **options: Unpack[Options]
 ) -> Tensor:
     """The q-activation of f(x) = max(0, x). See :func:`q_activation`."""
-    return _apply(x, "relu", lam, phi, training, eval_mode, generator, seed)
+    return q_activation(x, "relu", lam, phi, **options)
 
 
 def q_leaky_relu(
@@ -284,28 +250,17 @@ def q_leaky_relu(
     lam: float | Tensor = LAM,
     phi: float = 1e-3,
     *,
-    training: bool = True,
-    eval_mode: Mode = "limit",
-    generator: torch.Generator | None = None,
-    seed: Tensor | None = None,
     negative_slope: float = 0.01,
+    **options: Unpack[Options],
 ) -> Tensor:
     """The q-activation of f(x) = x where x ≥ 0 and negative_slope x elsewhere.
 
     Args:
-        x, lam, phi, training, eval_mode, generator, seed: see :func:`q_activation`.
+        x, lam, phi, options: see :func:`q_activation`.
         negative_slope: the slope of f where x < 0.
     """
-    return _apply(
-        x,
-        "leaky_relu",
-        lam,
-        phi,
-        training,
-        eval_mode,
-        generator,
-        seed,
-        negative_slope=negative_slope,
+    return q_activation(
+        x, resolve("leaky_relu", negative_slope=negative_slope), lam, phi, **options
     )
 
 
@@ -314,40 +269,30 @@ def q_elu(
     lam: float | Tensor = LAM,
     phi: float = 1e-3,
     *,
-    training: bool = True,
-    eval_mode: Mode = "limit",
-    generator: torch.Generator | None = None,
-    seed: Tensor | None = None,
     alpha: float = 1.0,
+    **options: Unpack[Options],
 ) -> Tensor:
     """The q-activation of f(x) = x where x > 0 and α (exp(x) - 1) elsewhere.
 
     Args:
-        x, lam, phi, training, eval_mode, generator, seed: see :func:`q_activation`.
+        x, lam, phi, options: see :func:`q_activation`.
         alpha: α; f tends to -α as x goes to -∞.
 
     Example:
         >>> q_elu(torch.tensor([-1.0, 1.0]), training=False, alpha=0.5)
         tensor([-0.1839, 1.0000])
     """
-    return _apply(x, "elu", lam, phi, training, eval_mode, generator, seed, alpha=alpha)
+    return q_activation(x, resolve("elu", alpha=alpha), lam, phi, **options)
 
 
 def q_selu(
-    x: Tensor,
-    lam: float | Tensor = LAM,
-    phi: float = 1e-3,
-    *,
-    training: bool = True,
-    eval_mode: Mode = "limit",
-    generator: torch.Generator | None = None,
-    seed: Tensor | None = None,
+    x: Tensor, lam: float | Tensor = LAM, phi: float = 1e-3, **options: Unpack[Options]
 ) -> Tensor:
     """The q-activation of f(x) = 1.0507 x where x > 0 and 1.7581 (exp(x) - 1) elsewhere.
 
     See :func:`q_activation`.
     """
-    return _apply(x, "selu", lam, phi, training, eval_mode, generator, seed)
+    return q_activation(x, "selu", lam, phi, **options)
 
 
 def q_celu(
@@ -355,19 +300,16 @@ def q_celu(
     lam: float | Tensor = LAM,
     phi: float = 1e-3,
     *,
-    training: bool = True,
-    eval_mode: Mode = "limit",
-    generator: torch.Generator | None = None,
-    seed: Tensor | None = None,
     alpha: float = 1.0,
+    **options: Unpack[Options],
 ) -> Tensor:
     """The q-activation of f(x) = x where x > 0 and α (exp(x / α) - 1) elsewhere.
 
     Args:
-        x, lam, phi, training, eval_mode, generator, seed: see :func:`q_activation`.
+        x, lam, phi, options: see :func:`q_activation`.
         alpha: α > 0.
     """
-    return _apply(x, "celu", lam, phi, training, eval_mode, generator, seed, alpha=alpha)
+    return q_activation(x, resolve("celu", alpha=alpha), lam, phi, **options)
 
 
 def q_softplus(
@@ -375,78 +317,47 @@ def q_softplus(
     lam: float | Tensor = LAM,
     phi: float = 1e-3,
     *,
-    training: bool = True,
-    eval_mode: Mode = "limit",
-    generator: torch.Generator | None = None,
-    seed: Tensor | None = None,
     beta: float = 1.0,
+    **options: Unpack[Options],
 ) -> Tensor:
     """The q-activation of f(x) = log(1 + exp(βx)) / β.
 
     Args:
-        x, lam, phi, training, eval_mode, generator, seed: see :func:`q_activation`.
+        x, lam, phi, options: see :func:`q_activation`.
         beta: β > 0.
     """
-    return _apply(x, "softplus", lam, phi, training, eval_mode, generator, seed, beta=beta)
+    return q_activation(x, resolve("softplus", beta=beta), lam, phi, **options)
 
 
 def q_silu(
-    x: Tensor,
-    lam: float | Tensor = LAM,
-    phi: float = 1e-3,
-    *,
-    training: bool = True,
-    eval_mode: Mode = "limit",
-    generator: torch.Generator | None = None,
-    seed: Tensor | None = None,
+    x: Tensor, lam: float | Tensor = LAM, phi: float = 1e-3, **options: Unpack[Options]
 ) -> Tensor:
     """The q-activation of f(x) = x / (1 + exp(-x)). See :func:`q_activation`."""
-    return _apply(x, "silu", lam, phi, training, eval_mode, generator, seed)
+    return q_activation(x, "silu", lam, phi, **options)
 
 
 def q_gelu(
-    x: Tensor,
-    lam: float | Tensor = LAM,
-    phi: float = 1e-3,
-    *,
-    training: bool = True,
-    eval_mode: Mode = "limit",
-    generator: torch.Generator | None = None,
-    seed: Tensor | None = None,
+    x: Tensor, lam: float | Tensor = LAM, phi: float = 1e-3, **options: Unpack[Options]
 ) -> Tensor:
     """The q-activation of f(x) = x Φ(x), with Φ the normal cdf. See :func:`q_activation`."""
-    return _apply(x, "gelu", lam, phi, training, eval_mode, generator, seed)
+    return q_activation(x, "gelu", lam, phi, **options)
 
 
 def q_gelu_tanh(
-    x: Tensor,
-    lam: float | Tensor = LAM,
-    phi: float = 1e-3,
-    *,
-    training: bool = True,
-    eval_mode: Mode = "limit",
-    generator: torch.Generator | None = None,
-    seed: Tensor | None = None,
+    x: Tensor, lam: float | Tensor = LAM, phi: float = 1e-3, **options: Unpack[Options]
 ) -> Tensor:
     """The q-activation of f(x) = x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2.
 
     See :func:`q_activation`.
     """
-    return _apply(x, "gelu_tanh", lam, phi, training, eval_mode, generator, seed)
+    return q_activation(x, "gelu_tanh", lam, phi, **options)
 
 
 def q_mish(
-    x: Tensor,
-    lam: float | Tensor = LAM,
-    phi: float = 1e-3,
-    *,
-    training: bool = True,
-    eval_mode: Mode = "limit",
-    generator: torch.Generator | None = None,
-    seed: Tensor | None = None,
+    x: Tensor, lam: float | Tensor = LAM, phi: float = 1e-3, **options: Unpack[Options]
 ) -> Tensor:
     """The q-activation of f(x) = x tanh(log(1 + exp(x))). See :func:`q_activation`."""
-    return _apply(x, "mish", lam, phi, training, eval_mode, generator, seed)
+    return q_activation(x, "mish", lam, phi, **options)
 
 
 def q_hardtanh(
@@ -454,99 +365,52 @@ def q_hardtanh(
     lam: float | Tensor = LAM,
     phi: float = 1e-3,
     *,
-    training: bool = True,
-    eval_mode: Mode = "limit",
-    generator: torch.Generator | None = None,
-    seed: Tensor | None = None,
     min_val: float = -1.0,
     max_val: float = 1.0,
+    **options: Unpack[Options],
 ) -> Tensor:
     """The q-activation of f(x) = min(max(x, min_val), max_val).
 
     Args:
-        x, lam, phi, training, eval_mode, generator, seed: see :func:`q_activation`.
+        x, lam, phi, options: see :func:`q_activation`.
         min_val: the smallest value of f.
         max_val: the largest value of f, above ``min_val``.
     """
-    return _apply(
-        x,
-        "hardtanh",
-        lam,
-        phi,
-        training,
-        eval_mode,
-        generator,
-        seed,
-        min_val=min_val,
-        max_val=max_val,
+    return q_activation(
+        x, resolve("hardtanh", min_val=min_val, max_val=max_val), lam, phi, **options
     )
 
 
 def q_relu6(
-    x: Tensor,
-    lam: float | Tensor = LAM,
-    phi: float = 1e-3,
-    *,
-    training: bool = True,
-    eval_mode: Mode = "limit",
-    generator: torch.Generator | None = None,
-    seed: Tensor | None = None,
+    x: Tensor, lam: float | Tensor = LAM, phi: float = 1e-3, **options: Unpack[Options]
 ) -> Tensor:
     """The q-activation of f(x) = min(max(0, x), 6). See :func:`q_activation`."""
-    return _apply(x, "relu6", lam, phi, training, eval_mode, generator, seed)
+    return q_activation(x, "relu6", lam, phi, **options)
 
 
 def q_hardswish(
-    x: Tensor,
-    lam: float | Tensor = LAM,
-    phi: float = 1e-3,
-    *,
-    training: bool = True,
-    eval_mode: Mode = "limit",
-    generator: torch.Generator | None = None,
-    seed: Tensor | None = None,
+    x: Tensor, lam: float | Tensor = LAM, phi: float = 1e-3, **options: Unpack[Options]
 ) -> Tensor:
     """The q-activation of f(x) = x min(max(0, x + 3), 6) / 6. See :func:`q_activation`."""
-    return _apply(x, "hardswish", lam, phi, training, eval_mode, generator, seed)
+    return q_activation(x, "hardswish", lam, phi, **options)
 
 
 def q_softsign(
-    x: Tensor,
-    lam: float | Tensor = LAM,
-    phi: float = 1e-3,
-    *,
-    training: bool = True,
-    eval_mode: Mode = "limit",
-    generator: torch.Generator | None = None,
-    seed: Tensor | None = None,
+    x: Tensor, lam: float | Tensor = LAM, phi: float = 1e-3, **options: Unpack[Options]
 ) -> Tensor:
     """The q-activation of f(x) = x / (1 + |x|). See :func:`q_activation`."""
-    return _apply(x, "softsign", lam, phi, training, eval_mode, generator, seed)
+    return q_activation(x, "softsign", lam, phi, **options)
 
 
 def q_sin(
-    x: Tensor,
-    lam: float | Tensor = LAM,
-    phi: float = 1e-3,
-    *,
-    training: bool = True,
-    eval_mode: Mode = "limit",
-    generator: torch.Generator | None = None,
-    seed: Tensor | None = None,
+    x: Tensor, lam: float | Tensor = LAM, phi: float = 1e-3, **options: Unpack[Options]
 ) -> Tensor:
     """The q-activation of f(x) = sin(x). See :func:`q_activation`."""
-    return _apply(x, "sin", lam, phi, training, eval_mode, generator, seed)
+    return q_activation(x, "sin", lam, phi, **options)
 
 
 def q_identity(
-    x: Tensor,
-    lam: float | Tensor = LAM,
-    phi: float = 1e-3,
-    *,
-    training: bool = True,
-    eval_mode: Mode = "limit",
-    generator: torch.Generator | None = None,
-    seed: Tensor | None = None,
+    x: Tensor, lam: float | Tensor = LAM, phi: float = 1e-3, **options: Unpack[Options]
 ) -> Tensor:
     """The q-activation of f(x) = x, which is x. See :func:`q_activation`."""
-    return _apply(x, "identity", lam, phi, training, eval_mode, generator, seed)
+    return q_activation(x, "identity", lam, phi, **options)
