@@ -38,12 +38,8 @@ def rows_of(study: "Study", frame: pl.DataFrame) -> pl.DataFrame:
 def write_report(frame: pl.DataFrame, folder: Path, *, study: "Study | None" = None) -> list[Path]:
     """Writes report.html, report.md and the figures as PNG and PDF; returns their paths.
 
-    Args:
-        frame: the tidy rows of a store.
-        folder: where the files go; it is created if needed.
-
-    Keyword args:
-        study: reports only the runs of this study, and counts those that have not begun.
+    ``frame`` has the tidy rows of a store. With a ``study`` only its runs are reported, and those
+    that have not begun are counted.
     """
     if study is not None:
         frame = rows_of(study, frame)

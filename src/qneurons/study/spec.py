@@ -14,7 +14,7 @@ from typing import Any
 from qneurons.activations import resolve
 from qneurons.study.data import DATASETS
 from qneurons.study.errors import StudyError, unknown
-from qneurons.study.networks import NETWORKS, BatchNormLayer
+from qneurons.study.networks import NETWORKS, Layer
 from qneurons.study.runs import LARGEST, Run, Study, parse_setting
 
 MOST_RUNS = 100_000  # so that a typo such as seeds = 1000000000 does not fill the memory
@@ -32,20 +32,12 @@ def load_study(name_or_file: str | Path) -> Study:
 
 
 def select(
-    study: Study,
-    *,
-    only: str | None = None,
-    seeds: str | None = None,
-    epochs: int | None = None,
+    study: Study, *, only: str | None = None, seeds: str | None = None, epochs: int | None = None
 ) -> Study:
     """A part of a study, or its runs with other seeds or another number of epochs.
 
-    Args:
-        study (Study): the whole study.
-        only (str, optional): the values to keep, for example
-            ``"network=mnist-mlp,setting=base|c0.1,dropout=false"``.
-        seeds (str, optional): replaces the study's seeds: ``"0-9"`` or ``"0,3,5-7"``.
-        epochs (int, optional): replaces the study's number of epochs.
+    ``only`` names the values to keep, as in ``"network=mnist-mlp,setting=base|c0.1"``; ``seeds``
+    are written ``"0-9"`` or ``"0,3,5-7"``.
     """
     runs: Iterable[Run] = study.runs
     if only is not None:
@@ -196,10 +188,8 @@ def _runs(where: str, grid: dict[str, Any], seeds: Sequence[int]) -> list[Run]:
     runs = [Run(*values, **numbers) for values in itertools.product(*axes, seeds)]
     for run in {(run.dataset, run.network): run for run in runs}.values():
         num = DATASETS[run.dataset].num_train
-        if BatchNormLayer() in NETWORKS[run.network] and 1 in (
-            run.batch_size,
-            num % run.batch_size,
-        ):
+        has_single = 1 in (run.batch_size, num % run.batch_size)
+        if has_single and Layer("batch-norm") in NETWORKS[run.network]:
             raise StudyError(
                 f"{where}: batch_size {run.batch_size} leaves a batch of one of the {num} images "
                 f"of {run.dataset}, which {run.network} cannot normalise; give another batch_size"

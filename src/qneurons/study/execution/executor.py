@@ -25,9 +25,7 @@ class Outcome(enum.StrEnum):
 class Halt:
     """Says whether to stop, and why. Once it returns True, it stays True.
 
-    Args:
-        should_stop: asked on every call.
-        time_limit: in seconds from now.
+    ``time_limit`` is in seconds from now.
     """
 
     def __init__(
