@@ -16,8 +16,7 @@ from qneurons.study.files import explained
 
 def bench(
     activations: Annotated[
-        list[str] | None,
-        typer.Argument(help="Activations by name; without any, all of them."),
+        list[str] | None, typer.Argument(help="Activations by name; without any, all of them.")
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="cuda or cpu; without it, cuda where there is one.")
@@ -31,8 +30,7 @@ def bench(
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every dtype.")] = False,
     elements: Annotated[
-        str | None,
-        typer.Option(help="As in 2**28. Without it 2**28 on cuda and 2**20 on cpu."),
+        str | None, typer.Option(help="As in 2**28. Without it 2**28 on cuda and 2**20 on cpu.")
     ] = None,
     sizes: Annotated[
         str | None, typer.Option(help="Several sizes, as exponents of 2: 12,14,16.")

@@ -104,11 +104,7 @@ class Store:
         return found
 
     def check_conditions(
-        self,
-        runs: Iterable[Run],
-        device_type: str,
-        precision: str,
-        fingerprints: Mapping[str, str],
+        self, runs: Iterable[Run], device_type: str, precision: str, fingerprints: Mapping[str, str]
     ) -> None:
         """Raises if results of these runs would not be comparable with recorded ones.
 
