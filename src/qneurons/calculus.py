@@ -29,7 +29,7 @@ _ROUNDINGS = 32  # a generous bound on the error of f, in units of rounding
 
 
 def _broadcast(**inputs: Real) -> tuple[Tensor, ...]:
-    """Tensors of one shape and dtype; as in arithmetic, numbers and 0-d tensors widen neither."""
+    """Tensors of one shape and dtype. As in torch, numbers and 0-d tensors do not widen it."""
     for name, value in inputs.items():
         if isinstance(value, Tensor):
             is_real, kind = value.is_floating_point(), str(value.dtype)

@@ -71,7 +71,7 @@ Timer = Callable[[Call, int], Callable[[], float]]
 
 
 def _time_on_cpu(call: Call, repeats: int) -> Callable[[], float]:
-    call()  # else the first of a few calls pays for the memory that the variant before gave back
+    call()  # not timed: it pays for memory that the variant before has released
     start = time.perf_counter()
     for _ in range(repeats):
         call()

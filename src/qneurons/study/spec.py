@@ -7,7 +7,6 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,13 @@ from qneurons.study.errors import StudyError, unknown
 from qneurons.study.networks import NETWORKS, Layer
 from qneurons.study.runs import LARGEST, Run, Study, parse_setting
 
+_PACKAGED = resources.files("qneurons") / "studies"
 MOST_RUNS = 100_000  # so that a typo such as seeds = 1000000000 does not fill the memory
 
 
 def study_names() -> list[str]:
     """The studies that come with the package."""
-    files = (file.name for file in _packaged().iterdir())
+    files = (file.name for file in _PACKAGED.iterdir())
     return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
 
 
@@ -124,10 +124,6 @@ def _check_keys(
             raise StudyError(f"{where}: the key {key!r} is missing; add it")
 
 
-def _packaged() -> Traversable:
-    return resources.files("qneurons") / "studies"
-
-
 def _load(name: str, beside: Path, including: tuple[Path, ...]) -> Study:
     """Reads a study. A relative path starts at the folder ``beside``."""
     packaged = name in study_names()
@@ -138,7 +134,7 @@ def _load(name: str, beside: Path, including: tuple[Path, ...]) -> Study:
     if not packaged and path.resolve() in including:
         raise StudyError(f"{including[-1]}: include: {name!r} includes this file; remove it")
     try:
-        file = _packaged() / path.name if packaged else path
+        file = _PACKAGED / path.name if packaged else path
         table = tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors write a BOM
     except OSError as error:
         raise StudyError(
@@ -221,11 +217,8 @@ def _filter(study: Study, only: str) -> dict[str, list[str]]:
         kept[key] = [value.strip() for value in values.split("|")]
         if key == "setting":
             kept[key] = _read_list(f"only {only!r}", kept[key], _AXES[key])
-        for value in kept[key]:
-            if value not in there:
-                raise StudyError(
-                    f"only {only!r}: {unknown(f'{key} of {study.name}', value, there)}"
-                )
+        if lost := [value for value in kept[key] if value not in there]:
+            raise StudyError(f"only {only!r}: {unknown(f'{key} of {study.name}', lost[0], there)}")
     return kept
 
 

@@ -50,9 +50,6 @@ class Halt:
         return self._deadline - time.monotonic()
 
 
-# --- tasks ----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class TrainingOptions:
     """How all packs of a study are trained."""
@@ -73,9 +70,6 @@ class Task:
     options: TrainingOptions
     load_state: Callable[[], dict[str, Tensor] | None]  # called late: many tasks may wait
     expected_s: float | None = None  # per epoch
-
-
-# --- messages about a task, in this order ---------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -113,7 +107,7 @@ class Ended:
     error: Exception | None = None
 
 
-Message = Started | Trained | SaveRequest | Ended
+Message = Started | Trained | SaveRequest | Ended  # about a task, in this order
 
 
 class Executor(Protocol):

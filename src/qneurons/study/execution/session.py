@@ -246,7 +246,7 @@ class _Session:
                     self.num_lost += submission.num_unsaved
 
     def plan_again(self, runs: Sequence[Run]) -> None:
-        """Puts runs back to the front of the queue, from where the store has them."""
+        """Puts runs back at the front of the queue. They continue from what the store has."""
         todo = self.pending()
         left = [run for run in runs if run.id in todo]
         self.queue.extendleft(reversed(plan(left, todo, self.pack_size)))

@@ -160,7 +160,7 @@ def seeded_dropout(x: Tensor, probability: float, seed: Tensor) -> Tensor:
 
 
 def evaluation_batch_size(network: str, shape: Sequence[int]) -> int:
-    """How many images are evaluated at once. Not by free memory, because draws depend on it."""
+    """How many images are evaluated at once. The draws depend on it, so it ignores free memory."""
     fitting = 2 ** (_EVALUATED_ELEMENTS // largest_layer(network, shape)).bit_length() // 2
     return min(fitting, _EVALUATED_IMAGES)  # more would not fit into a CPU's caches
 
