@@ -38,11 +38,9 @@ class Pack:
     Args:
         runs: with equal :func:`packable`. Runs with the same activation and kind of setting should
             be neighbours, for speed.
-        dataset: the runs' data.
         device: where to train. On CUDA a step is one CUDA graph.
-        precision: ``"fp32"``, ``"tf32"``, ``"bf16"`` (activations, by autocast) or ``"fp64"``.
+        precision: one of ``PRECISIONS``; ``"bf16"`` is for activations, by autocast.
         state: what :meth:`state` returned for the same runs after ``epoch`` epochs.
-        epoch: the number of epochs done.
     """
 
     def __init__(

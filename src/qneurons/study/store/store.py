@@ -186,7 +186,7 @@ class Store:
         with self._writing():
             self._sweep()
             if id not in self.records.provenance:
-                self._journal.append([{"kind": "provenance", "id": id, "content": provenance}])
+                self._journal.append({"kind": "provenance", "id": id, "content": provenance})
                 self.refresh()
         return id
 
@@ -232,7 +232,7 @@ class Store:
                         f"store {self.folder}: another process has just recorded run {id}; nothing "
                         "recorded is lost, run the same command again"
                     )
-            self._journal.append([self.records.commit_entry(runs, rows, saved)])
+            self._journal.append(self.records.commit_entry(runs, rows, saved))
             self.refresh()
             self._sweep()
 
