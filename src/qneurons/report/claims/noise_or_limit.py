@@ -57,6 +57,7 @@ class Attribution(NamedTuple):
     """What the average gain over some cells is attributed to, in shares of base's error."""
 
     answer: str  # "the limit", "the noise", "both", "neither" or OPEN
+    gains: tuple[str, str]  # of the limit's part and of the noise's part
     numbers: tuple[Number, Number, Number]  # total, limit's part, noise's part
     words: str  # the two parts
     num_seeds: int
@@ -90,13 +91,18 @@ def attribute_gain(results: Results, cells: Iterable[Cell]) -> Attribution:
         f"the limit's part is {_share(limit)} ({gains[0]}), "
         f"the noise's part {_share(noise)} ({gains[1]})"
     )
-    return Attribution(answer, numbers, words, len(values), lost)
+    return Attribution(answer, gains, numbers, words, len(values), lost)
+
+
+def curved_cells(results: Results) -> tuple[list[Cell], list[Cell]]:
+    """The cells of curved activations: those in which every run learns something, and the rest."""
+    curved = [cell for cell in _cells(results) if cell.activation not in LINEAR]
+    learning = [cell for cell in curved if not results.untrained(cell)]
+    return learning, [cell for cell in curved if cell not in learning]
 
 
 def judge_question(results: Results) -> Verdict:
-    curved = [cell for cell in _cells(results) if cell.activation not in LINEAR]
-    cells = [cell for cell in curved if not results.untrained(cell)]
-    left_out = [cell for cell in curved if cell not in cells]
+    cells, left_out = curved_cells(results)
     if not cells:
         learning = " in which every run learns something" if left_out else ""
         lacking = f"a cell of a curved activation with base, limit and a q setting{learning}"
