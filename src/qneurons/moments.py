@@ -103,7 +103,7 @@ def atoms(
 ) -> tuple[Tensor, Tensor]:
     r"""Computes the values that :math:`g_q(x)` takes with positive probability, and their masses.
 
-    There is one atom where f is straight around x, for x(1 + δ) may lie on the same straight part.
+    There is one atom where f is straight around x: x(1 + δ) may lie on the same straight part.
     There are two where x is the kink between straight parts. At x = 0 all the mass is in one atom.
     The arguments are those of :func:`density`.
 

@@ -25,7 +25,7 @@ def quickstart(
 ) -> None:
     """Train a small study in about a minute, without a download, and report it.
 
-    Run again, it continues where it was stopped, or shows the report.
+    A second call continues where the first was stopped, or shows the report.
     """
     with one_line_errors(debug):
         # All imports first, so that a missing package is noticed before the training.

@@ -101,7 +101,13 @@ class Final:
 
 def run_states(frame: pl.DataFrame) -> pl.DataFrame:
     """One row per run: its last epoch, its cell's epoch of comparison (``target``), its state."""
-    _check_unique(frame)
+    keys = frame.select(*RUN, "epoch")
+    if len(twice := keys.filter(keys.is_duplicated())):
+        *cell, setting, seed, epoch = twice.row(0)
+        raise StudyError(
+            f"{Cell(*cell)}, {setting}, seed {seed}: epoch {epoch} occurs more than once; give "
+            "every epoch of a run one row"
+        )
     runs = frame.group_by(RUN).agg(
         last=pl.col("epoch").max(), diverged=pl.col("diverged").fill_null(False).any()
     )
@@ -239,13 +245,3 @@ def contrasts(finals: Iterable[Final], pairs: Pairs = declared_pairs) -> list[Co
             end = estimate(by_seed.values()), test, p, p_holm, diverged, len(both), by_seed
             found.append(Contrast(a.cell, a.setting, b.setting, a.metric, *end))
     return found
-
-
-def _check_unique(frame: pl.DataFrame) -> None:
-    twice = frame.filter(frame.select(*RUN, "epoch").is_duplicated())
-    if len(twice):
-        row = twice.row(0, named=True)
-        raise StudyError(
-            f"{Cell(*(row[name] for name in CELL))}, {row['setting']}, seed {row['seed']}: epoch "
-            f"{row['epoch']} occurs more than once; give every epoch of a run one row"
-        )
