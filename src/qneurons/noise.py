@@ -211,7 +211,9 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Te
 
 
 def normals(seed: Tensor, num: int, start: int = 0) -> Tensor:
-    r"""The float32 normal numbers of every seed, from index ``start`` on, in a last dimension.
+    r"""The float32 normal numbers of every int64 seed, in a last dimension.
+
+    The first has the index ``start``, a multiple of 4096.
 
     Number i is in block :math:`i // 4096`. It is in slot :math:`(i // 512) \bmod 8` of the Philox
     call with the counter :math:`512\,(i // 4096) + i \bmod 512` and the seed as key. So neighbours
@@ -225,11 +227,6 @@ def normals(seed: Tensor, num: int, start: int = 0) -> Tensor:
     with :math:`m` the low 23 bits. The rotation makes the 19 leading bits of the radius and the 13
     of the angle different bits of the word; the low bits of each repeat bits of the other. The
     largest number is 5.6; docs/noise.md has the exact law over all :math:`2^{32}` words.
-
-    Args:
-        seed (Tensor): int64.
-        num (int): how many numbers.
-        start (int): the index of the first one, a multiple of 4096.
 
     Example:
         >>> normals(torch.tensor([1, 2]), 3).shape
@@ -257,17 +254,10 @@ def seeded_delta(
 ) -> Tensor:
     r"""δ of every element as a function of the seed and λ of its group.
 
-    Element i in row-major order belongs to group :math:`(i // \text{inner}) \bmod \text{groups}`.
-    Its noise depends on the seed and on its position within the group alone, so other groups do not
-    change what a group draws.
-
-    Args:
-        shape (sequence of int): shape of the result.
-        seed (Tensor): int64, one value per group.
-        lam (Tensor): :math:`\lambda \ge 0`, one value per group.
-        phi (Tensor): :math:`\phi \ge 0`, one value.
-        inner (int): how many neighbours share a group, 1 or more.
-        dtype (torch.dtype): ``torch.float32`` or ``torch.float64``.
+    ``seed`` (int64) and ``lam`` have one value per group, ``phi`` has one value. Element i in
+    row-major order belongs to group :math:`(i // \text{inner}) \bmod \text{groups}`. Its noise
+    depends only on the group's seed and on its position within the group, so other groups do not
+    change what a group draws. ``dtype`` is ``torch.float32`` or ``torch.float64``.
     """
     groups = seed.numel()
     num = math.prod(shape) // groups

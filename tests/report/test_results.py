@@ -25,12 +25,6 @@ def test_everything_is_found_by_its_name(make_frame, digits_cells):
             assert results.contrast(row.cell, row.setting, row.reference, metric) is row
 
 
-def test_other_metrics_can_be_asked_for(make_frame):
-    results = Results(make_frame(cells=[ELU]), ["test_accuracy_limit"])
-    assert list(results.finals) == ["test_accuracy_limit"]
-    assert results.final(ELU, "a1", "test_accuracy_limit").metric.name == "test_accuracy_limit"
-
-
 def test_extra_contrasts_are_a_family_of_their_own(make_frame):
     results = Results(make_frame(cells=[ELU], gain={"a1": 0.01}, spread=0))
     [row] = results.extra_contrasts(ELU, [("a1", "c0.1")]).values()

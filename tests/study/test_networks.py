@@ -17,19 +17,19 @@ PRINTED = {
 }
 SHAPES = {"mnist-cnn": (1, 28, 28), "mnist-mlp": (1, 28, 28), "cifar-cnn": (3, 32, 32)}
 LETTERS = {
-    "ConvolutionLayer": "c",
-    "ActivationLayer": "a",
-    "BatchNormLayer": "n",
-    "MaxPoolLayer": "p",
-    "FlattenLayer": "f",
-    "DenseLayer": "d",
-    "DropoutLayer": "o",
+    "convolution": "c",
+    "activation": "a",
+    "batch-norm": "n",
+    "max-pool": "p",
+    "flatten": "f",
+    "dense": "d",
+    "dropout": "o",
 }
 
 
 def written(layer):
-    number = getattr(layer, "features", getattr(layer, "probability", ""))
-    return f"{LETTERS[type(layer).__name__]}{number}"
+    number = layer.features or layer.probability or ""
+    return f"{LETTERS[layer.kind]}{number}"
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -39,7 +39,9 @@ def test_layers_are_those_of_the_paper(network):
 
 
 def test_padding_is_that_of_the_keras_examples():
-    padded = {name: [x.same for x in net if hasattr(x, "same")] for name, net in NETWORKS.items()}
+    padded = {
+        name: [x.same for x in net if x.kind == "convolution"] for name, net in NETWORKS.items()
+    }
     assert padded == {
         "mnist-cnn": [False] * 4,
         "mnist-mlp": [],

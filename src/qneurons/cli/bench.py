@@ -16,8 +16,7 @@ from qneurons.study.files import explained
 
 def bench(
     activations: Annotated[
-        list[str] | None,
-        typer.Argument(help="Activations by name; without any, all of them."),
+        list[str] | None, typer.Argument(help="Activations by name; without any, all of them.")
     ] = None,
     device: Annotated[
         str | None, typer.Option(help="cuda or cpu; without it, cuda where there is one.")
@@ -31,8 +30,7 @@ def bench(
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every dtype.")] = False,
     elements: Annotated[
-        str | None,
-        typer.Option(help="As in 2**28. Without it 2**28 on cuda and 2**20 on cpu."),
+        str | None, typer.Option(help="Such as 2**28; else 2**28 on cuda and 2**20 on cpu.")
     ] = None,
     sizes: Annotated[
         str | None, typer.Option(help="Several sizes, as exponents of 2: 12,14,16.")
@@ -122,12 +120,12 @@ def _count(text: str) -> int:
     match = re.fullmatch(r"(\d{1,13})(?:(?:\*\*|\^)(\d{1,2}))?", text)
     count = int(match[1]) ** int(match[2] or 1) if match else 0
     if not 0 < count < 2**40:
-        raise typer.BadParameter(f"a number of elements is 4096 or 2**12, say; got {text!r}")
+        raise typer.BadParameter(f"the number of elements must be like 4096 or 2**12; got {text!r}")
     return count
 
 
 def _table(measured: list[dict[str, Any]]) -> Table:
-    """One line a variant, its passes side by side; columns without any entry are left out."""
+    """One line per variant, with its passes side by side; empty columns are left out."""
     about = ("activation", "dtype", "elements", "variant")
     lines: dict[tuple[str, ...], dict[str, str]] = {}
     for row in measured:

@@ -25,10 +25,10 @@ def quickstart(
 ) -> None:
     """Train a small study in about a minute, without a download, and report it.
 
-    Run again, it continues where it was stopped, or shows the report.
+    A second call continues where the first was stopped, or shows the report.
     """
     with one_line_errors(debug):
-        # The report first: what is not installed must be missed before the training.
+        # All imports first, so that a missing package is noticed before the training.
         from qneurons.cli.training import train_here
         from qneurons.report import Results, final_table, rows_of, to_rich, write_report
         from qneurons.study.spec import load_study

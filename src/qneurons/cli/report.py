@@ -43,8 +43,7 @@ def figures(
         typer.Option(help="A row of the second figure; may be repeated. Else the paper's."),
     ] = None,
     lam: Annotated[
-        list[float] | None,
-        typer.Option(help="A column of the second figure; may be repeated."),
+        list[float] | None, typer.Option(help="A column of the second figure; may be repeated.")
     ] = None,
     debug: Debug = False,
 ) -> None:

@@ -51,11 +51,7 @@ def list_(debug: Debug = False) -> None:
 
 @app.command()
 def show(
-    name: Name,
-    only: Only = None,
-    seeds: Seeds = None,
-    epochs: Epochs = None,
-    debug: Debug = False,
+    name: Name, only: Only = None, seeds: Seeds = None, epochs: Epochs = None, debug: Debug = False
 ) -> None:
     """Show the grid of a study."""
     with one_line_errors(debug):
@@ -131,7 +127,7 @@ def run(
     Exit codes: 0 finished, 3 time limit, 130 Ctrl-C, 1 error, 2 wrong usage.
     """
     with one_line_errors(debug):
-        from qneurons.cli.training import ExecutorOptions, train_here
+        from qneurons.cli.training import train_here
         from qneurons.study.spec import load_study, select
         from qneurons.study.store import Store
 
@@ -147,7 +143,10 @@ def run(
             pack=pack,
             time_limit=time_limit,
             keep_state=study.epochs < whole.epochs,  # the other epochs may follow
-            executor_options=ExecutorOptions(executor, address, cpus_per_pack, gpus_per_pack),
+            executor=executor,
+            address=address,
+            cpus_per_pack=cpus_per_pack,
+            gpus_per_pack=gpus_per_pack,
         )
         screen = console()
         lost = len(Store.open(folder, readonly=True).diverged() & {run.id for run in study.runs})

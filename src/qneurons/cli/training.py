@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -24,55 +24,25 @@ EXECUTORS = ("local", "ray")
 EXIT_CODES = {Outcome.FINISHED: 0, Outcome.TIME_LIMIT: 3, Outcome.INTERRUPTED: 130}
 
 
-@dataclass(frozen=True)
-class ExecutorOptions:
-    """Where packs are trained: in this process or on a Ray cluster."""
+@contextlib.contextmanager
+def ray_cluster(
+    address: str, num_cpus: float, num_gpus: float | None
+) -> Iterator[Callable[..., Executor | None]]:
+    """Connects to a Ray cluster; yields a function that makes an executor on it."""
+    from qneurons.study.execution.ray_cluster import connected
+    from qneurons.study.execution.ray_executor import ray_executor
 
-    executor: str = "local"
-    address: str | None = None
-    cpus_per_pack: float | None = None
-    gpus_per_pack: float | None = None
+    with (
+        # When a node is lost, Ray prints pages from its logs; ours is one line.
+        Path(os.devnull).open("w") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+        connected(address),
+    ):
+        yield partial(ray_executor, address, num_cpus=num_cpus, num_gpus=num_gpus)
 
-    def __post_init__(self) -> None:
-        if self.executor not in EXECUTORS:
-            raise unknown("executor", self.executor, EXECUTORS)
-        if self.executor != "ray":
-            for name in ("address", "cpus_per_pack", "gpus_per_pack"):
-                if getattr(self, name) is not None:
-                    option = f"--{name.replace('_', '-')}"
-                    raise StudyError(f"{option} is only for a Ray cluster; add --executor ray")
 
-    @contextlib.contextmanager
-    def connected(self) -> Iterator[None]:
-        if self.executor == "local":
-            yield
-            return
-        from qneurons.study.execution.ray_cluster import connected
-
-        with (
-            # When a node is lost, Ray prints pages from its logs; ours is one line.
-            Path(os.devnull).open("w") as nowhere,
-            contextlib.redirect_stdout(nowhere),
-            connected(self.address or "auto"),
-        ):
-            yield
-
-    def build(
-        self, device: str | None, halt: Halt, notify: Callable[[str], None]
-    ) -> Executor | None:
-        """The executor, inside ``connected``; None if halted before a worker was found."""
-        if self.executor == "local":
-            return LocalExecutor(chosen_device(device), halt)
-        from qneurons.study.execution.ray_executor import ray_executor
-
-        return ray_executor(
-            self.address or "auto",
-            halt=halt,
-            device=device,
-            num_cpus=1.0 if self.cpus_per_pack is None else self.cpus_per_pack,
-            num_gpus=self.gpus_per_pack,
-            notify=notify,
-        )
+def local_executor(device: str | None, halt: Halt, notify: object) -> Executor:
+    return LocalExecutor(chosen_device(device), halt)
 
 
 def train_here(
@@ -85,34 +55,48 @@ def train_here(
     pack: int | None = None,
     time_limit: float | None = None,
     keep_state: bool = False,
-    executor_options: ExecutorOptions = ExecutorOptions(),  # noqa: B008  it is frozen
+    executor: str = "local",
+    address: str | None = None,
+    cpus_per_pack: float | None = None,
+    gpus_per_pack: float | None = None,
 ) -> None:
     """Trains what the store in ``folder`` lacks; raises ``typer.Exit`` if it was stopped before.
 
     The first Ctrl-C or SIGTERM saves and stops. The second stops at once, and epochs since the last
     checkpoint are lost; on a cluster the first one does so.
     """
-    is_remote = executor_options.executor != "local"
+    if executor not in EXECUTORS:
+        raise unknown("executor", executor, EXECUTORS)
+    is_remote = executor == "ray"
+    given = {"address": address, "cpus-per-pack": cpus_per_pack, "gpus-per-pack": gpus_per_pack}
+    for option, value in given.items():
+        if value is not None and not is_remote:
+            raise StudyError(f"--{option} is only for a Ray cluster; add --executor ray")
+    num_cpus = 1.0 if cpus_per_pack is None else cpus_per_pack
+    cluster = ray_cluster(address or "auto", num_cpus, gpus_per_pack)
     screen = console(stderr=True)
     try:
         with (
-            executor_options.connected(),  # first, because Ray takes over SIGTERM
+            # First, because Ray takes over SIGTERM.
+            cluster if is_remote else contextlib.nullcontext(local_executor) as make_executor,
             display(screen) as on_event,
             stop_requests(
                 lambda text: on_event(Notice("cancelling the tasks" if is_remote else text))
             ) as should_stop,
         ):
             halt = Halt(should_stop, time_limit)
-            executor = executor_options.build(device, halt, lambda text: on_event(Notice(text)))
-            if executor is None:
+            trainer = make_executor(
+                device=device, halt=halt, notify=lambda text: on_event(Notice(text))
+            )
+            if trainer is None:  # halted before a worker was found
                 assert halt.outcome is not None
                 typer.echo(f"{halt.outcome} before there was a worker", err=True)
                 raise typer.Exit(EXIT_CODES[halt.outcome])
             outcome = run_study(
                 study,
                 Store.open(folder, create=True),
-                executor,
-                precision=chosen_precision(precision, executor.device),
+                trainer,
+                precision=chosen_precision(precision, trainer.device),
                 data_dir=data_dir,
                 pack=pack,
                 command=shlex.join(["qneurons", *sys.argv[1:]]),

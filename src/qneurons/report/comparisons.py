@@ -59,17 +59,9 @@ class Metric:
     percent: bool  # True if shown as a percentage
 
 
-METRICS: Mapping[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        Metric("test_accuracy", "test accuracy", True, True),
-        Metric("test_accuracy_limit", "test accuracy, evaluated in the limit", True, True),
-        Metric("test_accuracy_mean", "test accuracy, evaluated by the mean over q", True, True),
-        Metric("train_loss", "training loss", False, False),
-        Metric("test_loss", "test loss", False, False),
-        Metric("test_loss_limit", "test loss, evaluated in the limit", False, False),
-        Metric("test_loss_mean", "test loss, evaluated by the mean over q", False, False),
-    )
+METRICS = {
+    "test_accuracy": Metric("test_accuracy", "test accuracy", higher=True, percent=True),
+    "train_loss": Metric("train_loss", "training loss", higher=False, percent=False),
 }
 
 
@@ -109,7 +101,13 @@ class Final:
 
 def run_states(frame: pl.DataFrame) -> pl.DataFrame:
     """One row per run: its last epoch, its cell's epoch of comparison (``target``), its state."""
-    _check_unique(frame)
+    keys = frame.select(*RUN, "epoch")
+    if len(twice := keys.filter(keys.is_duplicated())):
+        *cell, setting, seed, epoch = twice.row(0)
+        raise StudyError(
+            f"{Cell(*cell)}, {setting}, seed {seed}: epoch {epoch} occurs more than once; give "
+            "every epoch of a run one row"
+        )
     runs = frame.group_by(RUN).agg(
         last=pl.col("epoch").max(), diverged=pl.col("diverged").fill_null(False).any()
     )
@@ -125,9 +123,6 @@ def run_states(frame: pl.DataFrame) -> pl.DataFrame:
 
 def compared_rows(frame: pl.DataFrame, states: pl.DataFrame, metric: str) -> pl.DataFrame:
     """The finite values of a metric, of the compared runs up to the epoch of comparison."""
-    if metric not in METRICS or metric not in frame.columns:
-        known = ", ".join(name for name in METRICS if name in frame.columns)
-        raise StudyError(f"metric {metric!r} is not one of {known}: choose one of these")
     compared = states.filter(pl.col("state") == "compared").select(*RUN, "target")
     rows = frame.join(compared, on=RUN).filter(pl.col("epoch") <= pl.col("target"))
     return rows.filter(pl.col(metric).is_finite())
@@ -250,13 +245,3 @@ def contrasts(finals: Iterable[Final], pairs: Pairs = declared_pairs) -> list[Co
             end = estimate(by_seed.values()), test, p, p_holm, diverged, len(both), by_seed
             found.append(Contrast(a.cell, a.setting, b.setting, a.metric, *end))
     return found
-
-
-def _check_unique(frame: pl.DataFrame) -> None:
-    twice = frame.filter(frame.select(*RUN, "epoch").is_duplicated())
-    if len(twice):
-        row = twice.row(0, named=True)
-        raise StudyError(
-            f"{Cell(*(row[name] for name in CELL))}, {row['setting']}, seed {row['seed']}: epoch "
-            f"{row['epoch']} occurs more than once; give every epoch of a run one row"
-        )

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -16,9 +15,7 @@ from qneurons.report.results import Results
 from qneurons.report.sections import Section, make_sections
 from qneurons.report.tables import COUNTS, compared_at, count_runs
 from qneurons.study.errors import StudyError
-
-if TYPE_CHECKING:
-    from qneurons.study.runs import Study
+from qneurons.study.runs import Study
 
 LEGEND = (
     "A cell is a network on a dataset with an activation f, with or without dropout. Its settings "
@@ -29,21 +26,17 @@ LEGEND = (
 TONES = {HOLDS: "yes", FAILS: "no"}
 
 
-def rows_of(study: "Study", frame: pl.DataFrame) -> pl.DataFrame:
+def rows_of(study: Study, frame: pl.DataFrame) -> pl.DataFrame:
     """The rows of a store that belong to a study."""
     ours = pl.col("run").is_in([run.id for run in study.runs])
     return frame.filter(ours & (pl.col("epoch") <= study.epochs))
 
 
-def write_report(frame: pl.DataFrame, folder: Path, *, study: "Study | None" = None) -> list[Path]:
+def write_report(frame: pl.DataFrame, folder: Path, *, study: Study | None = None) -> list[Path]:
     """Writes report.html, report.md and the figures as PNG and PDF; returns their paths.
 
-    Args:
-        frame: the tidy rows of a store.
-        folder: where the files go; it is created if needed.
-
-    Keyword args:
-        study: reports only the runs of this study, and counts those that have not begun.
+    ``frame`` has the tidy rows of a store. With a ``study`` only its runs are reported, and those
+    that have not begun are counted.
     """
     if study is not None:
         frame = rows_of(study, frame)

@@ -1,41 +1,37 @@
 """Every statistic of a report, computed once: tables, figures and claims all read it."""
 
 import math
-from collections.abc import Sequence
 
 import polars as pl
 
 from qneurons.report import comparisons
-from qneurons.report.comparisons import Cell, Contrast, Final
+from qneurons.report.comparisons import METRICS, Cell, Contrast, Final
 from qneurons.study.data import NUM_CLASSES
 
-REPORTED = ("test_accuracy", "train_loss")
 GUESSING = 0.95 * math.log(NUM_CLASSES)  # a run with a higher final training loss learned nothing
 
 
 class Results:
     """Run states, and by metric the curves, final values and declared contrasts of a frame."""
 
-    def __init__(self, frame: pl.DataFrame, metrics: Sequence[str] = REPORTED) -> None:
+    def __init__(self, frame: pl.DataFrame) -> None:
         self.frame = frame
         self.states = comparisons.run_states(frame)
         self.curves: dict[str, pl.DataFrame] = {}
         self.finals: dict[str, list[Final]] = {}
         self.contrasts: dict[str, list[Contrast]] = {}
-        for metric in metrics:
+        for metric in METRICS:
             rows = comparisons.compared_rows(frame, self.states, metric)
             means = comparisons.curves(rows, metric)
             self.curves[metric] = means
             self.finals[metric] = comparisons.finals(self.states, rows, means, metric)
             self.contrasts[metric] = comparisons.contrasts(self.finals[metric])
-        self._finals = {(m, row.cell, row.setting): row for m in metrics for row in self.finals[m]}
+        self._finals = {(m, f.cell, f.setting): f for m in METRICS for f in self.finals[m]}
         self._contrasts = {
-            (m, row.cell, row.setting, row.reference): row
-            for m in metrics
-            for row in self.contrasts[m]
+            (m, c.cell, c.setting, c.reference): c for m in METRICS for c in self.contrasts[m]
         }
         self._settings: dict[Cell, list[str]] = {}
-        for row in self.finals[metrics[0]]:
+        for row in self.finals["test_accuracy"]:
             self._settings.setdefault(row.cell, []).append(row.setting)
         self.cells = list(self._settings)
 

@@ -87,15 +87,9 @@ def make_sections(results: Results, runs: Mapping[Cell, Counter[str]]) -> list[S
         else "No run reached the epoch at which settings are compared.",
         figures=curves,
     )
-    gains = draw_gains_over_base(results, styles)
-    numbers = [
-        *(
-            [Section("gains", "Gains", figures=gains, tables=[gains_table(results)])]
-            if gains
-            else []
-        ),
-        Section("tables", "Tables", learned_nothing(results), tables=main_tables(results)),
-    ]
+    numbers = [Section("tables", "Tables", learned_nothing(results), tables=main_tables(results))]
+    if gains := draw_gains_over_base(results, styles):
+        numbers.insert(0, Section("gains", "Gains", figures=gains, tables=[gains_table(results)]))
     # Data that are not the paper's are shown before they are held against its claims.
     return [
         *((claims, limit, *numbers, learning) if of_paper else (*numbers, learning, limit, claims)),

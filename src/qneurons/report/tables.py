@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -10,10 +9,8 @@ from qneurons.report.claims import Decomposition
 from qneurons.report.comparisons import METRICS, STATES, Cell, Contrast, Final, setting_order
 from qneurons.report.inference import Estimate
 from qneurons.report.rendering import NONE, Table, difference_texts, estimate_text, p_text
+from qneurons.study.runs import Run
 from qneurons.study.store import CELL
-
-if TYPE_CHECKING:
-    from qneurons.study.runs import Run
 
 PAPER_PROTOCOL = "the paper's"
 COUNTS = ("runs", *STATES, "not begun")
@@ -94,7 +91,7 @@ def decomposition_table(rows: Sequence[Decomposition]) -> Table:
     return table_by_cell("The noise or the limit?", [row.cell for row in rows], columns, body, note)
 
 
-def count_runs(states: pl.DataFrame, runs: Iterable["Run"] = ()) -> dict[Cell, Counter[str]]:
+def count_runs(states: pl.DataFrame, runs: Iterable[Run] = ()) -> dict[Cell, Counter[str]]:
     """The number of runs of each cell by state (:data:`COUNTS`).
 
     ``runs`` are all runs of the study; those without a state have not begun.

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -23,67 +24,39 @@ BATCH_NORM_STATE = {"weight": 1.0, "bias": 0.0, "running_mean": 0.0, "running_va
 class Layer:
     """One layer of a network, as data."""
 
-
-@dataclass(frozen=True)
-class ConvolutionLayer(Layer):
-    """3×3 kernels."""
-
-    features: int
-    same: bool = False  # padding: "same", else "valid"
-
-
-@dataclass(frozen=True)
-class DenseLayer(Layer):
-    features: int
+    kind: Literal[
+        "convolution", "dense", "activation", "batch-norm", "max-pool", "flatten", "dropout"
+    ]
+    features: int = 0  # of a dense layer, or a convolution, whose kernels are 3×3
+    same: bool = False  # padding of a convolution: "same", else "valid"
+    probability: float = 0.0  # of dropout, which only runs with dropout have
 
 
-class ActivationLayer(Layer):
-    """The activation that the run names, as its setting says."""
-
-
-class BatchNormLayer(Layer):
-    pass
-
-
-class MaxPoolLayer(Layer):
-    pass
-
-
-class FlattenLayer(Layer):
-    pass
-
-
-@dataclass(frozen=True)
-class DropoutLayer(Layer):
-    """Only in runs with dropout."""
-
-    probability: float
-
-
-_ACTIVATION, _NORM, _POOL = ActivationLayer(), BatchNormLayer(), MaxPoolLayer()
+_ACTIVATION, _NORM = Layer("activation"), Layer("batch-norm")
+_POOL, _FLATTEN = Layer("max-pool"), Layer("flatten")
 NETWORKS: dict[str, tuple[Layer, ...]] = {
     "mnist-cnn": (
-        *(ConvolutionLayer(32), _ACTIVATION, _NORM),
-        *(ConvolutionLayer(32), _ACTIVATION, _POOL, _NORM),
-        *(ConvolutionLayer(64), _ACTIVATION, _NORM),
-        *(ConvolutionLayer(64), _ACTIVATION, _POOL, FlattenLayer(), _NORM),
-        *(DenseLayer(512), _ACTIVATION, _NORM, DropoutLayer(0.2)),
-        DenseLayer(NUM_CLASSES),
+        *(Layer("convolution", 32), _ACTIVATION, _NORM),
+        *(Layer("convolution", 32), _ACTIVATION, _POOL, _NORM),
+        *(Layer("convolution", 64), _ACTIVATION, _NORM),
+        *(Layer("convolution", 64), _ACTIVATION, _POOL, _FLATTEN, _NORM),
+        *(Layer("dense", 512), _ACTIVATION, _NORM, Layer("dropout", probability=0.2)),
+        Layer("dense", NUM_CLASSES),
     ),
     "mnist-mlp": (
-        FlattenLayer(),
-        *(DenseLayer(256), _ACTIVATION, _NORM, DropoutLayer(0.2)),
-        *(DenseLayer(256), _ACTIVATION, _NORM, DropoutLayer(0.2)),
-        DenseLayer(NUM_CLASSES),
+        _FLATTEN,
+        *(Layer("dense", 256), _ACTIVATION, _NORM, Layer("dropout", probability=0.2)),
+        *(Layer("dense", 256), _ACTIVATION, _NORM, Layer("dropout", probability=0.2)),
+        Layer("dense", NUM_CLASSES),
     ),
     "cifar-cnn": (
-        *(ConvolutionLayer(32, same=True), _ACTIVATION),
-        *(ConvolutionLayer(32), _ACTIVATION, _POOL, DropoutLayer(0.2)),
-        *(ConvolutionLayer(64, same=True), _ACTIVATION),
-        *(ConvolutionLayer(64), _ACTIVATION, _POOL, DropoutLayer(0.2)),
-        FlattenLayer(),
-        *(DenseLayer(512), _ACTIVATION, DropoutLayer(0.1)),
-        DenseLayer(NUM_CLASSES),
+        *(Layer("convolution", 32, same=True), _ACTIVATION),
+        *(Layer("convolution", 32), _ACTIVATION, _POOL, Layer("dropout", probability=0.2)),
+        *(Layer("convolution", 64, same=True), _ACTIVATION),
+        *(Layer("convolution", 64), _ACTIVATION, _POOL, Layer("dropout", probability=0.2)),
+        _FLATTEN,
+        *(Layer("dense", 512), _ACTIVATION, Layer("dropout", probability=0.1)),
+        Layer("dense", NUM_CLASSES),
     ),
 }
 
@@ -93,15 +66,15 @@ def layers(network: str, shape: Sequence[int]) -> Iterator[tuple[Layer, tuple[in
     size = tuple(shape)
     for layer in NETWORKS[network]:
         yield layer, size
-        match layer:
-            case ConvolutionLayer():
+        match layer.kind:
+            case "convolution":
                 loss = 0 if layer.same else KERNEL - 1
                 size = layer.features, size[1] - loss, size[2] - loss
-            case MaxPoolLayer():
+            case "max-pool":
                 size = size[0], size[1] // POOL, size[2] // POOL
-            case FlattenLayer():
+            case "flatten":
                 size = (math.prod(size),)
-            case DenseLayer():
+            case "dense":
                 size = (layer.features,)
 
 
@@ -110,16 +83,16 @@ def initial_state(network: str, shape: Sequence[int], seed: int) -> dict[str, Te
     generator = torch.Generator().manual_seed(seed)
     state: dict[str, Tensor] = {}
     for index, (layer, size) in enumerate(layers(network, shape)):
-        match layer:
-            case DenseLayer() | ConvolutionLayer():
-                kernel = (KERNEL, KERNEL) if isinstance(layer, ConvolutionLayer) else ()
+        match layer.kind:
+            case "dense" | "convolution":
+                kernel = (KERNEL, KERNEL) if layer.kind == "convolution" else ()
                 fan_in, fan_out = (n * math.prod(kernel) for n in (size[0], layer.features))
                 weight = torch.rand(
                     layer.features, size[0], *kernel, generator=generator, dtype=torch.float32
                 )
                 state[f"{index}.weight"] = (2 * weight - 1) * math.sqrt(6 / (fan_in + fan_out))
                 state[f"{index}.bias"] = torch.zeros(layer.features, dtype=torch.float32)
-            case BatchNormLayer():
+            case "batch-norm":
                 for name, value in BATCH_NORM_STATE.items():
                     state[f"{index}.{name}"] = torch.full((size[0],), value, dtype=torch.float32)
     return state
@@ -147,14 +120,9 @@ def build(
 ) -> nn.Sequential:
     """A network of the paper as a module for inputs of batch × channels × H × W.
 
-    Args:
-        network: a name in ``NETWORKS``.
-        shape: channels, height and width of an image.
-        activation: a row of the table.
-        kind: ``"base"`` for f itself, ``"limit"`` for f'(x)x, ``"q"`` for the q-activation, whose
-            λ a :class:`~qneurons.LambdaScheduler` sets.
-        dropout: whether the dropout layers are active; else they are identities.
-        phi: φ of the q-activations.
+    The activation is f itself (kind ``"base"``), f'(x)x (``"limit"``) or the q-activation
+    (``"q"``), whose λ a :class:`~qneurons.LambdaScheduler` sets. Without ``dropout`` the dropout
+    layers are identities.
     """
     chosen = {
         "base": lambda: Elementwise(activation),
@@ -163,21 +131,21 @@ def build(
     }[kind]
     modules: list[nn.Module] = []
     for layer, size in layers(network, shape):
-        match layer:
-            case ConvolutionLayer():
+        match layer.kind:
+            case "convolution":
                 padding = "same" if layer.same else "valid"
                 modules.append(nn.Conv2d(size[0], layer.features, KERNEL, padding=padding))
-            case DenseLayer():
+            case "dense":
                 modules.append(nn.Linear(size[0], layer.features))
-            case ActivationLayer():
+            case "activation":
                 modules.append(chosen())
-            case BatchNormLayer():
+            case "batch-norm":
                 norm = nn.BatchNorm1d if len(size) == 1 else nn.BatchNorm2d
                 modules.append(norm(size[0], EPS, MOMENTUM))
-            case MaxPoolLayer():
+            case "max-pool":
                 modules.append(nn.MaxPool2d(POOL))
-            case FlattenLayer():
+            case "flatten":
                 modules.append(nn.Flatten())
-            case DropoutLayer():
+            case "dropout":
                 modules.append(nn.Dropout(layer.probability) if dropout else nn.Identity())
     return nn.Sequential(*modules)

@@ -7,22 +7,22 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
 from qneurons.activations import resolve
 from qneurons.study.data import DATASETS
 from qneurons.study.errors import StudyError, unknown
-from qneurons.study.networks import NETWORKS, BatchNormLayer
+from qneurons.study.networks import NETWORKS, Layer
 from qneurons.study.runs import LARGEST, Run, Study, parse_setting
 
+_PACKAGED = resources.files("qneurons") / "studies"
 MOST_RUNS = 100_000  # so that a typo such as seeds = 1000000000 does not fill the memory
 
 
 def study_names() -> list[str]:
     """The studies that come with the package."""
-    files = (file.name for file in _packaged().iterdir())
+    files = (file.name for file in _PACKAGED.iterdir())
     return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
 
 
@@ -32,20 +32,12 @@ def load_study(name_or_file: str | Path) -> Study:
 
 
 def select(
-    study: Study,
-    *,
-    only: str | None = None,
-    seeds: str | None = None,
-    epochs: int | None = None,
+    study: Study, *, only: str | None = None, seeds: str | None = None, epochs: int | None = None
 ) -> Study:
     """A part of a study, or its runs with other seeds or another number of epochs.
 
-    Args:
-        study (Study): the whole study.
-        only (str, optional): the values to keep, for example
-            ``"network=mnist-mlp,setting=base|c0.1,dropout=false"``.
-        seeds (str, optional): replaces the study's seeds: ``"0-9"`` or ``"0,3,5-7"``.
-        epochs (int, optional): replaces the study's number of epochs.
+    ``only`` names the values to keep, as in ``"network=mnist-mlp,setting=base|c0.1"``; ``seeds``
+    are written ``"0-9"`` or ``"0,3,5-7"``.
     """
     runs: Iterable[Run] = study.runs
     if only is not None:
@@ -132,10 +124,6 @@ def _check_keys(
             raise StudyError(f"{where}: the key {key!r} is missing; add it")
 
 
-def _packaged() -> Traversable:
-    return resources.files("qneurons") / "studies"
-
-
 def _load(name: str, beside: Path, including: tuple[Path, ...]) -> Study:
     """Reads a study. A relative path starts at the folder ``beside``."""
     packaged = name in study_names()
@@ -146,7 +134,7 @@ def _load(name: str, beside: Path, including: tuple[Path, ...]) -> Study:
     if not packaged and path.resolve() in including:
         raise StudyError(f"{including[-1]}: include: {name!r} includes this file; remove it")
     try:
-        file = _packaged() / path.name if packaged else path
+        file = _PACKAGED / path.name if packaged else path
         table = tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors write a BOM
     except OSError as error:
         raise StudyError(
@@ -196,10 +184,8 @@ def _runs(where: str, grid: dict[str, Any], seeds: Sequence[int]) -> list[Run]:
     runs = [Run(*values, **numbers) for values in itertools.product(*axes, seeds)]
     for run in {(run.dataset, run.network): run for run in runs}.values():
         num = DATASETS[run.dataset].num_train
-        if BatchNormLayer() in NETWORKS[run.network] and 1 in (
-            run.batch_size,
-            num % run.batch_size,
-        ):
+        has_single = 1 in (run.batch_size, num % run.batch_size)
+        if has_single and Layer("batch-norm") in NETWORKS[run.network]:
             raise StudyError(
                 f"{where}: batch_size {run.batch_size} leaves a batch of one of the {num} images "
                 f"of {run.dataset}, which {run.network} cannot normalise; give another batch_size"
@@ -231,11 +217,8 @@ def _filter(study: Study, only: str) -> dict[str, list[str]]:
         kept[key] = [value.strip() for value in values.split("|")]
         if key == "setting":
             kept[key] = _read_list(f"only {only!r}", kept[key], _AXES[key])
-        for value in kept[key]:
-            if value not in there:
-                raise StudyError(
-                    f"only {only!r}: {unknown(f'{key} of {study.name}', value, there)}"
-                )
+        if lost := [value for value in kept[key] if value not in there]:
+            raise StudyError(f"only {only!r}: {unknown(f'{key} of {study.name}', lost[0], there)}")
     return kept
 
 

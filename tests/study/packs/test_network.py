@@ -96,15 +96,11 @@ def test_gradients_of_a_frozen_network_change_nothing(network):
 
 @pytest.mark.parametrize("network", networks.NETWORKS)
 def test_every_normalisation_can_be_folded_into_the_layer_after_it(network):
-    layers = [
-        layer
-        for layer in networks.NETWORKS[network]
-        if not isinstance(layer, networks.DropoutLayer)
-    ]
+    layers = [layer for layer in networks.NETWORKS[network] if layer.kind != "dropout"]
     for layer, following in zip(layers, [*layers[1:], None], strict=True):
-        if isinstance(layer, networks.BatchNormLayer):
-            assert isinstance(following, networks.DenseLayer) or (
-                isinstance(following, networks.ConvolutionLayer) and not following.same
+        if layer.kind == "batch-norm":
+            assert following.kind == "dense" or (
+                following.kind == "convolution" and not following.same
             )
 
 

@@ -21,7 +21,7 @@ def written(folder, entries=ENTRIES):
     for entry in entries:
         with journal.locked():
             journal.read()
-            journal.append([entry])
+            journal.append(entry)
     return journal
 
 
@@ -77,10 +77,8 @@ def test_two_journals_on_one_file_see_each_others_entries(tmp_path):
         journal = (one, other)[number % 2]
         with journal.locked():
             journal.read()
-            journal.append([{"number": number}, {"half": number}])
-    assert [entry.get("number") for entry in read(one.path)] == [
-        *(0, None, 1, None, 2, None, 3, None, 4, None, 5, None)
-    ]
+            journal.append({"number": number})
+    assert [entry["number"] for entry in read(one.path)] == list(range(6))
 
 
 def test_every_cut_of_the_last_line_is_tolerated_while_it_was_not_reported(tmp_path):
@@ -94,7 +92,7 @@ def test_every_cut_of_the_last_line_is_tolerated_while_it_was_not_reported(tmp_p
         again = Journal(journal.path)
         with again.locked():
             again.read()
-            again.append([ENTRIES[3]])
+            again.append(ENTRIES[3])
         assert journal.path.read_bytes() == whole
         journal.length_path.write_bytes(b"%020d\n" % start)
 
@@ -139,7 +137,7 @@ def test_the_advice_on_a_changed_line_keeps_exactly_the_entries_before_it(tmp_pa
     again = Journal(journal.path)
     with again.locked():
         again.read()
-        again.append([{"after": 1}])
+        again.append({"after": 1})
     assert read(journal.path) == [*ENTRIES[: line - 1], {"after": 1}]
 
 
@@ -243,11 +241,11 @@ def test_a_failed_append_leaves_nothing(tmp_path, monkeypatch, taken, call):
             patch.setattr(os, "fsync", fail)
         journal.read()
         with pytest.raises(OSError, match=r"full|broken"):
-            journal.append([{"long": "x" * 100}])
+            journal.append({"long": "x" * 100})
     assert journal.path.read_bytes() == before
     with journal.locked():
         journal.read()
-        journal.append([{"after": 1}])
+        journal.append({"after": 1})
     assert read(journal.path) == [*ENTRIES, {"after": 1}]
 
 
@@ -292,5 +290,5 @@ def test_a_copy_without_the_length_is_read_and_gets_one(tmp_path):
     copy = Journal(tmp_path / "journal.jsonl")
     with copy.locked():
         copy.read()
-        copy.append([{"after": 1}])
+        copy.append({"after": 1})
     assert int(copy.length_path.read_text()) == copy.path.stat().st_size

@@ -425,7 +425,7 @@ def test_an_entry_of_another_kind_is_an_error_that_names_the_line(tmp_path):
     journal = Journal(store.folder / "journal.jsonl")
     with journal.locked():
         journal.read()
-        journal.append([{"kind": "music"}])
+        journal.append({"kind": "music"})
     with pytest.raises(StudyError, match=r"line 2,.*music"):
         Store.open(tmp_path)
 

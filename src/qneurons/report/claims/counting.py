@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
+from typing import get_args
 
 from qneurons.report.claims.cases import Answer, Case, Judge
 from qneurons.report.claims.evidence import pooled_gain
@@ -120,9 +121,7 @@ def _numbers(counts: Mapping[str, Counter[Answer]], claimed: int) -> list[Number
         for name, count in counts.items()
         for label, value in (
             ("claimed", claimed),
-            ("for", count["for"]),
-            ("against", count["against"]),
-            ("unclear", count["unclear"]),
+            *((answer, count[answer]) for answer in get_args(Answer)),
             ("missing", claimed - count.total()),
         )
     ]

@@ -102,7 +102,7 @@ def _draw_panel(
 
 
 def _far_below(row: Sequence[Curve]) -> list[Curve]:
-    """Accuracies that end so low that the others would look like one line beside them."""
+    """Accuracy curves that end below half of the best: on their scale the others would merge."""
     accuracies = [curve for curve in row if curve.metric == "test_accuracy"]
     best = max((c.mean[-1] for c in accuracies if math.isfinite(c.mean[-1])), default=0)
     return [curve for curve in accuracies if curve.mean[-1] < best / 2]

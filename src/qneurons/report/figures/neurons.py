@@ -99,13 +99,8 @@ def write_figures(
 ) -> list[Path]:
     """Writes law-of-q and density, each as PNG and as PDF; returns their paths.
 
-    Args:
-        folder: where the files go; it is created if needed.
-
-    Keyword args:
-        activations: the rows of the second figure, by name; not sin, whose q-neuron has no density.
-        lams: the columns of the second figure, each above 0.
-        phi: half the width of the hole in the law of q.
+    The second figure has a row for each activation (not sin, whose q-neuron has no density) and a
+    column for each λ above 0.
     """
     check_drawable(activations, lams, phi)
     return [

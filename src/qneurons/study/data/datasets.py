@@ -55,10 +55,8 @@ class DatasetInfo:
 def load_dataset(name: str, data_dir: Path | None = None, *, progress: bool = False) -> Dataset:
     """Reads a dataset from ``data_dir`` or its subfolder ``name``, or downloads it to the latter.
 
-    Args:
-        name (str): one of ``DATASETS``.
-        data_dir (Path, optional): by default ``qneurons`` in the user's cache folder.
-        progress (bool): whether a download draws a progress bar on stderr.
+    By default ``data_dir`` is ``qneurons`` in the user's cache folder. With ``progress`` a download
+    draws a bar on stderr.
     """
     if name not in DATASETS:
         raise unknown("dataset", name, DATASETS)

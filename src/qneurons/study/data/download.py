@@ -1,7 +1,6 @@
 """Downloads files, with checksums, a progress bar and clear errors."""
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,10 @@ from qneurons.study.errors import StudyError
 
 
 def download(checksums: Mapping[str, str], folder: Path, *, progress: bool, remedy: str) -> None:
-    """Downloads the files that the folder lacks.
+    """Downloads the files that the folder lacks. ``checksums`` are by URL, such as ``"md5:..."``.
 
-    A file gets its name only when it is complete and its checksum is right.
-
-    Args:
-        checksums: such as ``"md5:..."``, by URL.
-        folder: made if it is missing; a file has the last part of its URL as name.
-        progress: whether to draw a progress bar on stderr.
-        remedy: what else the user can do, for the error message.
+    A file is named after the last part of its URL, and gets that name only when it is complete and
+    its checksum is right. Errors end with the ``remedy``: what else the user can do.
     """
     try:
         import pooch  # type: ignore[import-untyped]
@@ -28,12 +22,10 @@ def download(checksums: Mapping[str, str], folder: Path, *, progress: bool, reme
             f"or {remedy}"
         ) from None
     pooch.get_logger().setLevel("WARNING")
-    with ExitStack() as stack:
-        bars = stack.enter_context(_bars()) if progress else None
+    with _bars(progress) as bars:
         for url, published in checksums.items():
             name = url.rpartition("/")[2]
-            bar = bars and _Bar(bars, name)
-            fetch = pooch.HTTPDownloader(progressbar=bar, chunk_size=2**16)
+            fetch = pooch.HTTPDownloader(progressbar=_Bar(bars, name), chunk_size=2**16)
             try:
                 pooch.retrieve(url, published, name, folder, downloader=fetch)
             except (OSError, ValueError) as error:  # requests' errors are OSErrors
@@ -43,7 +35,7 @@ def download(checksums: Mapping[str, str], folder: Path, *, progress: bool, reme
                 ) from error
 
 
-def _bars() -> Any:
+def _bars(are_drawn: bool) -> Any:
     from rich import progress
     from rich.console import Console
 
@@ -52,6 +44,7 @@ def _bars() -> Any:
         *(progress.BarColumn(), progress.DownloadColumn()),
         *(progress.TransferSpeedColumn(), progress.TimeRemainingColumn()),
         console=Console(stderr=True),
+        disable=not are_drawn,
     )
 
 

@@ -25,9 +25,7 @@ class Outcome(enum.StrEnum):
 class Halt:
     """Says whether to stop, and why. Once it returns True, it stays True.
 
-    Args:
-        should_stop: asked on every call.
-        time_limit: in seconds from now.
+    ``time_limit`` is in seconds from now.
     """
 
     def __init__(
@@ -52,9 +50,6 @@ class Halt:
         return self._deadline - time.monotonic()
 
 
-# --- tasks ----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class TrainingOptions:
     """How all packs of a study are trained."""
@@ -75,9 +70,6 @@ class Task:
     options: TrainingOptions
     load_state: Callable[[], dict[str, Tensor] | None]  # called late: many tasks may wait
     expected_s: float | None = None  # per epoch
-
-
-# --- messages about a task, in this order ---------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -115,7 +107,7 @@ class Ended:
     error: Exception | None = None
 
 
-Message = Started | Trained | SaveRequest | Ended
+Message = Started | Trained | SaveRequest | Ended  # about a task, in this order
 
 
 class Executor(Protocol):

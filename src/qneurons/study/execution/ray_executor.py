@@ -47,13 +47,9 @@ def ray_executor(
 ) -> "RayExecutor | None":
     """Finds workers on the cluster to which this process is connected; None if halted before.
 
-    Args:
-        address: the one given to :func:`~qneurons.study.execution.ray_cluster.connected`.
-        halt: ends the search for a worker, and later the training.
-        device: ``"cuda"`` or ``"cpu"``; by default cuda if a node has a GPU.
-        num_cpus: for a pack, which uses as many threads.
-        num_gpus: for a pack; a part of one is possible. By default 1 on cuda.
-        notify: receives a line if all workers are busy.
+    A pack gets ``num_cpus``, and uses as many threads, and ``num_gpus``, by default 1 on cuda; a
+    part of one is possible. The device is cuda by default if a node has a GPU. ``notify`` receives
+    a line if all workers are busy.
     """
     workers = find_workers(device, num_cpus, num_gpus, halt=halt, notify=notify)
     if workers is None:

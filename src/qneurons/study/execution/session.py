@@ -53,17 +53,11 @@ def run_study(
     and all return when the study is finished.
 
     Args:
-        study: the runs, and how many epochs each of them gets.
-        store: where the results go.
-        executor: trains the packs.
-        precision: one of ``PRECISIONS``.
         data_dir: where datasets are, or are downloaded to.
         pack: how many runs train together; by default as many as fit.
         command: recorded with the results.
         checkpoint_s: a pack is saved this often, in seconds, or less often.
         keep_state: keeps the weights of finished runs too, so that more epochs can follow.
-        download_bar: draws a progress bar for downloads.
-        on_event: receives progress and notices.
         pack_class: replaces ``Pack`` in tests.
     """
     options = TrainingOptions(precision, study.epochs, keep_state, checkpoint_s, pack_class)
@@ -252,7 +246,7 @@ class _Session:
                     self.num_lost += submission.num_unsaved
 
     def plan_again(self, runs: Sequence[Run]) -> None:
-        """Puts runs back to the front of the queue, from where the store has them."""
+        """Puts runs back at the front of the queue. They continue from what the store has."""
         todo = self.pending()
         left = [run for run in runs if run.id in todo]
         self.queue.extendleft(reversed(plan(left, todo, self.pack_size)))

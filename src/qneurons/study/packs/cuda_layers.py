@@ -1,4 +1,4 @@
-"""CUDA kernels for layers of a pack that read memory seldom: normalisation, pooling, means."""
+"""CUDA kernels that save memory traffic: normalisation, pooling and means of a pack."""
 # mypy: disable-error-code="no-untyped-def, import-untyped, assignment"
 
 import torch

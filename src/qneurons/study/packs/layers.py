@@ -61,13 +61,8 @@ def fold_batch_norm(
 ) -> tuple[Tensor, Tensor]:
     """Weight and bias of a layer that includes the batch normalisation before it, in evaluation.
 
-    Args:
-        weight: of a layer without padding, run × feature × channel (× 3 × 3).
-        bias: run × feature.
-        factor: the weight of the normalisation, run × channel.
-        offset: its bias.
-        mean: its running mean.
-        var: its running variance.
+    The layer has no padding. The last four arguments, run × channel, are the normalisation's
+    weight, bias, running mean and running variance.
     """
     scale = factor * (var + EPS).rsqrt()
     shift = offset - mean * scale

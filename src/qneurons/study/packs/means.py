@@ -21,11 +21,7 @@ class MeanTable:
     Quadrature for each element would evaluate g hundreds of times. The pieces are dense near zero,
     where a large λ bends the mean most. The error within a piece is about 1e-5; near a kink other
     than zero, where a small λ makes the mean almost jump, it is several 1e-2. Beyond ±32 the
-    outermost pieces are extended.
-
-    Args:
-        phi: φ of all q-activations.
-        like: a tensor with the dtype and the device of the tables.
+    outermost pieces are extended. The tables have the dtype and the device of ``like``.
     """
 
     def __init__(self, phi: float, like: Tensor) -> None:

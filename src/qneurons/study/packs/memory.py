@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from qneurons.study.networks import KERNEL, BatchNormLayer, ConvolutionLayer, DenseLayer, layers
+from qneurons.study.networks import KERNEL, layers
 from qneurons.study.packs.network import evaluation_batch_size, largest_layer
 from qneurons.study.runs import Run
 
@@ -32,12 +32,12 @@ def bytes_per_run(run: Run, shape: Sequence[int]) -> int:
     weights = values = 0
     for layer, size in layers(run.network, shape):
         values += math.prod(size)
-        match layer:
-            case DenseLayer():
+        match layer.kind:
+            case "dense":
                 weights += size[0] * layer.features
-            case ConvolutionLayer():
+            case "convolution":
                 weights += size[0] * layer.features * KERNEL**2
-            case BatchNormLayer():
+            case "batch-norm":
                 weights += 4 * size[0]
     step = COPIES_OF_VALUES * run.batch_size * values
     evaluated = evaluation_batch_size(run.network, shape) * largest_layer(run.network, shape)

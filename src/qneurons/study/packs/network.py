@@ -26,13 +26,10 @@ _EVALUATED_ELEMENTS, _EVALUATED_IMAGES = 2**23, 1024
 
 
 class PackedNetwork:
-    """A network of the paper for many runs.
+    """A network of the paper for many runs, all with or all without dropout.
 
-    Args:
-        runs: of one network, all with or all without dropout.
-        shape: channels, height and width of an image.
-        tensors: for every name in the state_dict of :func:`~qneurons.study.networks.build`, the
-            tensors of all runs, stacked.
+    For every name in the state_dict of :func:`~qneurons.study.networks.build`, ``tensors`` has the
+    tensors of all runs, stacked.
 
     Attributes:
         lam: λ of every run, which a CUDA graph reads when it is replayed.
@@ -52,8 +49,7 @@ class PackedNetwork:
         self.phi = torch.full((1,), runs[0].phi, dtype=some.dtype, device=some.device)
         self.zero = torch.zeros_like(self.lam)
         self.means: list[Means | None] = [None] * len(self.segments)
-        drawing = (n.ActivationLayer, n.DropoutLayer)
-        self.num_draws = sum(isinstance(layer, drawing) for layer, _ in self.layers)
+        self.num_draws = sum(layer.kind in ("activation", "dropout") for layer, _ in self.layers)
 
     def parameters(self) -> list[Tensor]:
         return [value for name, value in self.tensors.items() if ".running_" not in name]
@@ -61,33 +57,31 @@ class PackedNetwork:
     def __call__(self, x: Tensor, seeds: Tensor, *, training: bool, mode: str = "sample") -> Tensor:
         """The logits, run × class × batch, of images of run × channels × batch × height × width.
 
-        In training, backward updates the weights of dense layers (:func:`.updating_dense`).
+        ``training`` applies dropout, normalises by batch statistics, and lets backward update the
+        weights of dense layers (:func:`.updating_dense`). To evaluate, use a :meth:`frozen` copy.
 
         Args:
-            x: the images.
             seeds: for every layer that draws, one per run.
-            training: True applies dropout and normalises by batch statistics; for False the
-                network must be :meth:`frozen`.
-            mode: what a q-activation computes: ``"sample"``, ``"limit"`` or ``"mean"``.
+            mode: what a q-activation computes, one of ``MODES``.
         """
         assert self.is_frozen is not training, "train the network itself, evaluate a frozen one"
         draws = iter(seeds)
         for index, (layer, _) in enumerate(self.layers):
-            match layer:
-                case n.ConvolutionLayer():
+            match layer.kind:
+                case "convolution":
                     weight, bias = self._of(index, "weight", "bias")
                     x = convolve(x, weight, bias, padding=KERNEL // 2 if layer.same else 0)
-                case n.DenseLayer():
+                case "dense":
                     x = updating_dense(x, *self._of(index, "weight", "bias"))
-                case n.ActivationLayer():
+                case "activation":
                     x = self._activate(x, next(draws), mode)
-                case n.BatchNormLayer() if training:
+                case "batch-norm" if training:
                     x = normalise(x, *self._of(index, *n.BATCH_NORM_STATE))
-                case n.MaxPoolLayer():
+                case "max-pool":
                     x = pool(x)
-                case n.FlattenLayer():
+                case "flatten":
                     x = x.movedim(2, -1).flatten(1, -2)
-                case n.DropoutLayer():
+                case "dropout":
                     seed = next(draws)
                     if self.dropout and training:
                         x = seeded_dropout(x, layer.probability, seed)
@@ -102,11 +96,11 @@ class PackedNetwork:
         frozen.lam = self.lam[runs].clone()
         of_norm: list[Tensor] = []
         for index, (layer, _) in enumerate(self.layers):
-            match layer:
-                case n.BatchNormLayer():
+            match layer.kind:
+                case "batch-norm":
                     of_norm = frozen._of(index, *n.BATCH_NORM_STATE)
-                case n.ConvolutionLayer() | n.DenseLayer() if of_norm:
-                    assert not getattr(layer, "same", False), "the zeros of padding are not shifted"
+                case "convolution" | "dense" if of_norm:
+                    assert not layer.same, "the zeros of padding are not shifted"
                     names = f"{index}.weight", f"{index}.bias"
                     folded = fold_batch_norm(*(tensors[name] for name in names), *of_norm)
                     tensors.update(zip(names, folded, strict=True))
@@ -166,7 +160,7 @@ def seeded_dropout(x: Tensor, probability: float, seed: Tensor) -> Tensor:
 
 
 def evaluation_batch_size(network: str, shape: Sequence[int]) -> int:
-    """How many images are evaluated at once. Not by free memory, because draws depend on it."""
+    """How many images are evaluated at once. The draws depend on it, so it ignores free memory."""
     fitting = 2 ** (_EVALUATED_ELEMENTS // largest_layer(network, shape)).bit_length() // 2
     return min(fitting, _EVALUATED_IMAGES)  # more would not fit into a CPU's caches
 

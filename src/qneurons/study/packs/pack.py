@@ -38,11 +38,9 @@ class Pack:
     Args:
         runs: with equal :func:`packable`. Runs with the same activation and kind of setting should
             be neighbours, for speed.
-        dataset: the runs' data.
         device: where to train. On CUDA a step is one CUDA graph.
-        precision: ``"fp32"``, ``"tf32"``, ``"bf16"`` (activations, by autocast) or ``"fp64"``.
+        precision: one of ``PRECISIONS``; ``"bf16"`` is for activations, by autocast.
         state: what :meth:`state` returned for the same runs after ``epoch`` epochs.
-        epoch: the number of epochs done.
     """
 
     def __init__(
@@ -168,8 +166,12 @@ class Pack:
             return
         deviation = rate * self.deviations.index_select(0, self.step).squeeze(0)
         noise_seeds = noise_seeds.index_select(1, self.noisy)
+        zero = torch.zeros_like(deviation[:1])
         for parameter, seed in zip(self.parameters, noise_seeds, strict=True):
-            parameter.index_add_(0, self.noisy, _noise(parameter, seed, deviation), alpha=-1)
+            # Normal noise is δ with φ = 0 and λ its standard deviation.
+            shape, size = (len(seed), *parameter.shape[1:]), parameter[0].numel()
+            noise = seeded_delta(shape, seed, deviation, zero, size, dtype=parameter.dtype)
+            parameter.index_add_(0, self.noisy, noise, alpha=-1)
 
     def _capture(self, batch_size: int) -> None:
         """Captures a step as a CUDA graph, and restores what the warm-up has changed."""
@@ -262,12 +264,6 @@ class Pack:
 
 def _scaled(images: Tensor, dtype: torch.dtype) -> Tensor:
     return images.to(dtype).div_(255)
-
-
-def _noise(like: Tensor, seed: Tensor, deviation: Tensor) -> Tensor:
-    """Normal noise for some runs: this is δ with φ = 0 and λ its standard deviation."""
-    zero, shape = torch.zeros_like(deviation[:1]), (len(seed), *like.shape[1:])
-    return seeded_delta(shape, seed, deviation, zero, like[0].numel(), dtype=like.dtype)
 
 
 @contextlib.contextmanager

@@ -75,10 +75,10 @@ class ByKernel:
         return backend, (self.seed, self.lam, self.phi, x[0].numel(), name, parameters)
 
 
-Elementwise = ByAutograd | ByKernel  # forward and backward write to ``out``
+Parts = Sequence[tuple[slice, ByAutograd | ByKernel]]
 
 
-def activate(x: Tensor, parts: Sequence[tuple[slice, Elementwise]]) -> Tensor:
+def activate(x: Tensor, parts: Parts) -> Tensor:
     """Applies each function to its runs; the first dimension of x is the run."""
     return _Activate.apply(x.contiguous(), parts)
 
@@ -87,7 +87,7 @@ class _Activate(torch.autograd.Function):
     """Avoids ``split`` and ``cat``, which would copy x and its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, parts: Sequence[tuple[slice, Elementwise]]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, parts: Parts) -> Tensor:
         ctx.save_for_backward(x)
         ctx.parts = parts
         out = torch.empty_like(x)

@@ -5,7 +5,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,27 +114,23 @@ class Journal:
             f"{self.length_path.name} (what is missing is then trained again)"
         )
 
-    def append(self, entries: Sequence[Entry]) -> None:
-        """Writes the entries and waits until they are on the disk. After an error none is kept.
+    def append(self, entry: Entry) -> None:
+        """Writes an entry and waits until it is on the disk. After an error nothing is kept.
 
         Only while locked, after ``read``.
         """
         assert self._fd is not None
-        lines, crc = [], self._crc
-        for entry in entries:
-            line, crc = encode(entry, crc)
-            lines.append(line)
-        data = b"".join(lines)
+        line, _ = encode(entry, self._crc)
         try:
             if os.fstat(self._fd).st_size > self._end:
                 os.ftruncate(self._fd, self._end)
-            write_all(self._fd, data)
+            write_all(self._fd, line)
             os.fsync(self._fd)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._fd, self._end)
             raise
-        self._note_length(self._end + len(data))
+        self._note_length(self._end + len(line))
 
     def _length(self) -> int:
         try:

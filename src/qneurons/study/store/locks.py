@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from qneurons.study.errors import StudyError
@@ -61,13 +62,13 @@ def abandoned(path: Path) -> Iterator[bool]:
         os.close(fd)
 
 
+@dataclass
 class Reservation(contextlib.AbstractContextManager["Reservation"]):
     """Runs that no other process trains until they are released or this process ends."""
 
-    def __init__(self, ids: tuple[str, ...], path: Path, fd: int | None) -> None:
-        self.ids = ids
-        self._path = path
-        self._fd = fd
+    ids: tuple[str, ...]
+    _path: Path
+    _fd: int | None
 
     def release(self) -> None:
         if self._fd is not None:

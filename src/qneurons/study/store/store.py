@@ -104,11 +104,7 @@ class Store:
         return found
 
     def check_conditions(
-        self,
-        runs: Iterable[Run],
-        device_type: str,
-        precision: str,
-        fingerprints: Mapping[str, str],
+        self, runs: Iterable[Run], device_type: str, precision: str, fingerprints: Mapping[str, str]
     ) -> None:
         """Raises if results of these runs would not be comparable with recorded ones.
 
@@ -190,7 +186,7 @@ class Store:
         with self._writing():
             self._sweep()
             if id not in self.records.provenance:
-                self._journal.append([{"kind": "provenance", "id": id, "content": provenance}])
+                self._journal.append({"kind": "provenance", "id": id, "content": provenance})
                 self.refresh()
         return id
 
@@ -236,7 +232,7 @@ class Store:
                         f"store {self.folder}: another process has just recorded run {id}; nothing "
                         "recorded is lost, run the same command again"
                     )
-            self._journal.append([self.records.commit_entry(runs, rows, saved)])
+            self._journal.append(self.records.commit_entry(runs, rows, saved))
             self.refresh()
             self._sweep()
 
