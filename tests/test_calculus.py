@@ -11,8 +11,7 @@ import pytest
 import sympy as sp
 import torch
 import torch.nn.functional as F
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
 from qneurons.calculus import (

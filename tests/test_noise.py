@@ -8,8 +8,7 @@ import pytest
 import scipy.integrate
 import scipy.special
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.stats import halfnorm
 
 from qneurons.noise import TINY_DELTA, QLaw, draw_delta, draw_seed, normals, philox, seeded_delta

@@ -1,148 +1,111 @@
 """Stochastic activations built on Jackson's q-derivative, as drop-in PyTorch modules.
 
-Names are imported on first use, so that ``import qneurons`` does not import torch.
+A name is imported when it is first used, so that ``import qneurons`` does not import torch.
 """
 
-import importlib.util
+import importlib
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from qneurons import activations, calculus, functional, modules, moments, noise, schedules
-    from qneurons.activations import Activation, register, resolve
-    from qneurons.conversion import convert
+    from qneurons import (
+        activations as activations,
+        calculus as calculus,
+        functional as functional,
+        modules as modules,
+        moments as moments,
+        noise as noise,
+        schedules as schedules,
+    )
+    from qneurons.activations import (
+        Activation as Activation,
+        register as register,
+        resolve as resolve,
+    )
+    from qneurons.conversion import convert as convert
     from qneurons.functional import (
-        q_activation,
-        q_celu,
-        q_difference,
-        q_elu,
-        q_gelu,
-        q_gelu_tanh,
-        q_hardswish,
-        q_hardtanh,
-        q_identity,
-        q_leaky_relu,
-        q_limit,
-        q_mean,
-        q_mish,
-        q_relu,
-        q_relu6,
-        q_selu,
-        q_sigmoid,
-        q_silu,
-        q_sin,
-        q_softplus,
-        q_softsign,
-        q_tanh,
+        q_activation as q_activation,
+        q_celu as q_celu,
+        q_difference as q_difference,
+        q_elu as q_elu,
+        q_gelu as q_gelu,
+        q_gelu_tanh as q_gelu_tanh,
+        q_hardswish as q_hardswish,
+        q_hardtanh as q_hardtanh,
+        q_identity as q_identity,
+        q_leaky_relu as q_leaky_relu,
+        q_limit as q_limit,
+        q_mean as q_mean,
+        q_mish as q_mish,
+        q_relu as q_relu,
+        q_relu6 as q_relu6,
+        q_selu as q_selu,
+        q_sigmoid as q_sigmoid,
+        q_silu as q_silu,
+        q_sin as q_sin,
+        q_softplus as q_softplus,
+        q_softsign as q_softsign,
+        q_tanh as q_tanh,
     )
     from qneurons.modules import (
-        QCELU,
-        QELU,
-        QGELU,
-        QSELU,
-        QActivation,
-        QGELUTanh,
-        QHardswish,
-        QHardtanh,
-        QIdentity,
-        QLeakyReLU,
-        QMish,
-        QReLU,
-        QReLU6,
-        QSigmoid,
-        QSiLU,
-        QSin,
-        QSoftplus,
-        QSoftsign,
-        QTanh,
+        QCELU as QCELU,
+        QELU as QELU,
+        QGELU as QGELU,
+        QSELU as QSELU,
+        QActivation as QActivation,
+        QGELUTanh as QGELUTanh,
+        QHardswish as QHardswish,
+        QHardtanh as QHardtanh,
+        QIdentity as QIdentity,
+        QLeakyReLU as QLeakyReLU,
+        QMish as QMish,
+        QReLU as QReLU,
+        QReLU6 as QReLU6,
+        QSigmoid as QSigmoid,
+        QSiLU as QSiLU,
+        QSin as QSin,
+        QSoftplus as QSoftplus,
+        QSoftsign as QSoftsign,
+        QTanh as QTanh,
     )
-    from qneurons.noise import QLaw
-    from qneurons.scheduler import LambdaScheduler
-    from qneurons.schedules import Annealed, Constant, Schedule, parse_schedule
+    from qneurons.noise import QLaw as QLaw
+    from qneurons.scheduler import LambdaScheduler as LambdaScheduler
+    from qneurons.schedules import (
+        Annealed as Annealed,
+        Constant as Constant,
+        Schedule as Schedule,
+        parse_schedule as parse_schedule,
+    )
 else:
-    # The modules that define the names of __all__, in order of search; the first needs no torch.
-    _HOMES = (
-        "schedules",
-        "activations",
-        "noise",
-        "functional",
-        "modules",
-        "conversion",
-        "scheduler",
-    )
+    _NAMES = {
+        "": "activations calculus functional modules moments noise schedules",  # submodules
+        "activations": "Activation register resolve",
+        "conversion": "convert",
+        "functional": (
+            "q_activation q_celu q_difference q_elu q_gelu q_gelu_tanh q_hardswish q_hardtanh "
+            "q_identity q_leaky_relu q_limit q_mean q_mish q_relu q_relu6 q_selu q_sigmoid "
+            "q_silu q_sin q_softplus q_softsign q_tanh"
+        ),
+        "modules": (
+            "QCELU QELU QGELU QSELU QActivation QGELUTanh QHardswish QHardtanh QIdentity "
+            "QLeakyReLU QMish QReLU QReLU6 QSigmoid QSiLU QSin QSoftplus QSoftsign QTanh"
+        ),
+        "noise": "QLaw",
+        "scheduler": "LambdaScheduler",
+        "schedules": "Annealed Constant Schedule parse_schedule",
+    }
+    _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
+    __all__ = sorted(_HOMES)
 
     def __getattr__(name: str) -> object:
-        if name not in __all__:
+        if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        if name.islower() and importlib.util.find_spec(f"{__name__}.{name}"):
-            return importlib.import_module(f"{__name__}.{name}")
-        homes = (importlib.import_module(f"{__name__}.{home}") for home in _HOMES)
-        value = next(getattr(home, name) for home in homes if hasattr(home, name))
+        home = _HOMES[name]
+        module = importlib.import_module(f"{__name__}.{home or name}")
+        value = getattr(module, name) if home else module
         globals()[name] = value  # __getattr__ is not called for this name again
         return value
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})
-
-
-__all__ = [
-    "QCELU",
-    "QELU",
-    "QGELU",
-    "QSELU",
-    "Activation",
-    "Annealed",
-    "Constant",
-    "LambdaScheduler",
-    "QActivation",
-    "QGELUTanh",
-    "QHardswish",
-    "QHardtanh",
-    "QIdentity",
-    "QLaw",
-    "QLeakyReLU",
-    "QMish",
-    "QReLU",
-    "QReLU6",
-    "QSiLU",
-    "QSigmoid",
-    "QSin",
-    "QSoftplus",
-    "QSoftsign",
-    "QTanh",
-    "Schedule",
-    "activations",
-    "calculus",
-    "convert",
-    "functional",
-    "modules",
-    "moments",
-    "noise",
-    "parse_schedule",
-    "q_activation",
-    "q_celu",
-    "q_difference",
-    "q_elu",
-    "q_gelu",
-    "q_gelu_tanh",
-    "q_hardswish",
-    "q_hardtanh",
-    "q_identity",
-    "q_leaky_relu",
-    "q_limit",
-    "q_mean",
-    "q_mish",
-    "q_relu",
-    "q_relu6",
-    "q_selu",
-    "q_sigmoid",
-    "q_silu",
-    "q_sin",
-    "q_softplus",
-    "q_softsign",
-    "q_tanh",
-    "register",
-    "resolve",
-    "schedules",
-]

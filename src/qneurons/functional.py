@@ -288,10 +288,7 @@ def q_elu(
 def q_selu(
     x: Tensor, lam: float | Tensor = LAM, phi: float = 1e-3, **options: Unpack[Options]
 ) -> Tensor:
-    """The q-activation of f(x) = 1.0507 x where x > 0 and 1.7581 (exp(x) - 1) elsewhere.
-
-    See :func:`q_activation`.
-    """
+    """The q-activation of f(x) = 1.0507 x where x > 0 and 1.7581 (exp(x) - 1) elsewhere."""
     return q_activation(x, "selu", lam, phi, **options)
 
 
@@ -346,10 +343,7 @@ def q_gelu(
 def q_gelu_tanh(
     x: Tensor, lam: float | Tensor = LAM, phi: float = 1e-3, **options: Unpack[Options]
 ) -> Tensor:
-    """The q-activation of f(x) = x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2.
-
-    See :func:`q_activation`.
-    """
+    """The q-activation of f(x) = x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2."""
     return q_activation(x, "gelu_tanh", lam, phi, **options)
 
 

@@ -205,10 +205,7 @@ class QELU(QActivation):
 
 
 class QSELU(QActivation):
-    """The q-activation of f(x) = 1.0507 x where x > 0 and 1.7581 (exp(x) - 1) elsewhere.
-
-    See :class:`QActivation`.
-    """
+    """The q-activation of f(x) = 1.0507 x where x > 0 and 1.7581 (exp(x) - 1) elsewhere."""
 
     def __init__(
         self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
@@ -279,10 +276,7 @@ class QGELU(QActivation):
 
 
 class QGELUTanh(QActivation):
-    """The q-activation of f(x) = x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2.
-
-    See :class:`QActivation`.
-    """
+    """The q-activation of f(x) = x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2."""
 
     def __init__(
         self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False

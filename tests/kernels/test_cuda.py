@@ -5,8 +5,7 @@ import torch
 
 triton = pytest.importorskip("triton")
 
-from qneurons.kernels import cuda as backend
-from qneurons.kernels import plain
+from qneurons.kernels import cuda as backend, plain
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

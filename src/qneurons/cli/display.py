@@ -5,8 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, Progress as Bar, TaskProgressColumn, TextColumn
 
 from qneurons.study.execution import Event, Notice, Progress
 

@@ -1,5 +1,3 @@
 """The study: what is trained, on which data, how, and what is recorded."""
 
-from qneurons.study.errors import StudyError
-
-__all__ = ["StudyError"]
+from qneurons.study.errors import StudyError as StudyError

@@ -1,20 +1,19 @@
 """The paper's claims as data, and how each is judged."""
 
-from qneurons.report.claims.grid import CURVED, LEAST_EPOCHS, paper_cells
-from qneurons.report.claims.noise_or_limit import Decomposition, decompose
-from qneurons.report.claims.paper import judge
-from qneurons.report.claims.verdicts import ANSWERS, FAILS, HOLDS, Number, Verdict
-
-__all__ = [
-    "ANSWERS",
-    "CURVED",
-    "FAILS",
-    "HOLDS",
-    "LEAST_EPOCHS",
-    "Decomposition",
-    "Number",
-    "Verdict",
-    "decompose",
-    "judge",
-    "paper_cells",
-]
+from qneurons.report.claims.grid import (
+    CURVED as CURVED,
+    LEAST_EPOCHS as LEAST_EPOCHS,
+    paper_cells as paper_cells,
+)
+from qneurons.report.claims.noise_or_limit import (
+    Decomposition as Decomposition,
+    decompose as decompose,
+)
+from qneurons.report.claims.paper import judge as judge
+from qneurons.report.claims.verdicts import (
+    ANSWERS as ANSWERS,
+    FAILS as FAILS,
+    HOLDS as HOLDS,
+    Number as Number,
+    Verdict as Verdict,
+)

@@ -1,5 +1,9 @@
 """The datasets: read from a folder or downloaded, checked, as tensors."""
 
-from qneurons.study.data.datasets import ARRAYS, DATASETS, NUM_CLASSES, Dataset, load_dataset
-
-__all__ = ["ARRAYS", "DATASETS", "NUM_CLASSES", "Dataset", "load_dataset"]
+from qneurons.study.data.datasets import (
+    ARRAYS as ARRAYS,
+    DATASETS as DATASETS,
+    NUM_CLASSES as NUM_CLASSES,
+    Dataset as Dataset,
+    load_dataset as load_dataset,
+)

@@ -3,18 +3,7 @@
 What needs Ray is in ``ray_executor`` and ``ray_cluster``, and is imported from there.
 """
 
-from qneurons.study.execution.executor import Executor, Halt, Outcome
-from qneurons.study.execution.local_executor import LocalExecutor
-from qneurons.study.execution.progress import Event, Notice, Progress
-from qneurons.study.execution.session import run_study
-
-__all__ = [
-    "Event",
-    "Executor",
-    "Halt",
-    "LocalExecutor",
-    "Notice",
-    "Outcome",
-    "Progress",
-    "run_study",
-]
+from qneurons.study.execution.executor import Executor as Executor, Halt as Halt, Outcome as Outcome
+from qneurons.study.execution.local_executor import LocalExecutor as LocalExecutor
+from qneurons.study.execution.progress import Event as Event, Notice as Notice, Progress as Progress
+from qneurons.study.execution.session import run_study as run_study
