@@ -46,6 +46,26 @@ def column(frame, setting, name, epoch):
     return rows.sort("seed")[name].to_numpy()
 
 
+def test_a_cell_in_words():
+    cell = Cell("digits", "mnist-mlp", True, "elu", "learning rate 0.1")
+    assert str(cell) == "mnist-mlp on digits, elu, dropout, learning rate 0.1"
+    assert str(Cell(*ELU)) == "mnist-mlp on digits, elu, no dropout"
+    assert (Cell(*ELU).where, cell.where) == (
+        "mnist-mlp on digits",
+        "mnist-mlp on digits, learning rate 0.1",
+    )
+
+
+@pytest.mark.parametrize("metric", ["test_accuracy", "train_loss"])
+def test_gains_by_seed_are_positive_where_better(make_frame, metric):
+    frame = make_frame(cells=[ELU], gain=0.01, loss_gain=0.01)
+    row = of(contrasts(finals(frame, metric)), "a1", reference="base")
+    differences = column(frame, "a1", metric, 5) - column(frame, "base", metric, 5)
+    sign = 1 if metric == "test_accuracy" else -1
+    assert row.gains_by_seed == dict(enumerate(sign * differences))
+    assert min(row.gains_by_seed.values()) > 0
+
+
 def test_the_order_of_settings():
     settings = ["a9", "n0.001", "c0.1", "limit", "a1", "c0.02", "base", "a2@0.25"]
     assert sorted(settings, key=setting_order) == [

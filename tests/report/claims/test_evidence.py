@@ -67,14 +67,6 @@ def test_without_a_finished_base_a_gain_is_unclear(make_results):
     assert judge_gain(results, results.contrast(ELU, "c0.1", "base")) == "unclear"
 
 
-def test_gains_by_seed_are_positive_where_better(make_results):
-    results = make_results(gain=0.01, loss_gain=0.01)
-    for metric in ("test_accuracy", "train_loss"):
-        gains = results.contrast(ELU, "a1", "base", metric).gains_by_seed
-        assert list(gains) == list(range(10))
-        assert min(gains.values()) > 0
-
-
 @pytest.mark.parametrize(
     ("samples", "values", "lost"),
     [

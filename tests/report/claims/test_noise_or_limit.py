@@ -106,7 +106,8 @@ def test_a_cell_with_runs_that_learn_nothing_is_left_out_and_told_of(make_frame)
 
 def test_diverged_runs_are_told_of_and_cost_their_setting_no_seed(make_frame):
     diverged = {("a9", seed): 2 for seed in range(4)}
-    found = judge_question(Results(make_frame(gain=both, diverged=diverged)))
+    cells = [ELU, ELU._replace(activation="tanh"), RELU]  # 4 runs diverge in each
+    found = judge_question(Results(make_frame(cells=cells, gain=both, diverged=diverged)))
     assert "10 seeds" in found.reason
     assert "8 diverged runs" in found.reason
     assert "2 of 10 cases left out" in found.reason
