@@ -456,17 +456,19 @@ def test_the_function_of_a_row(row):
 
 @each_row
 def test_the_signature_of_a_function_is_that_of_its_row(row):
-    kinds = inspect.Parameter
-    of_q_activation = inspect.signature(q_activation).parameters
+    """As help() shows it, and as type checkers read it."""
+    of_q_activation = inspect.signature(q_activation).parameters.values()
+    first = [p for p in of_q_activation if p.name in ("x", "lam", "phi")]
+    keywords = [p for p in of_q_activation if p.kind is inspect.Parameter.KEYWORD_ONLY]
     own = [
-        kinds(name, kinds.KEYWORD_ONLY, default=value, annotation=float)
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=float)
         for name, value in row.parameters.items()
     ]
-    options = kinds("options", kinds.VAR_KEYWORD, annotation=typing.Unpack[Options])
-    signature = inspect.signature(getattr(qn, f"q_{row.name}"))
-    first = [of_q_activation[name] for name in ("x", "lam", "phi")]
-    assert list(signature.parameters.values()) == [*first, *own, options]
+    function = getattr(qn, f"q_{row.name}")
+    signature = inspect.signature(function)
+    assert list(signature.parameters.values()) == [*first, *own, *keywords]
     assert signature.return_annotation is torch.Tensor
+    assert function.__annotations__["options"] == typing.Unpack[Options]
 
 
 def test_the_options_of_a_function_are_the_keywords_of_q_activation():

@@ -5,6 +5,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any, SupportsIndex
 
 import torch
@@ -71,8 +72,8 @@ class Activation:
             if name not in self.parameters:
                 known = ", ".join(self.parameters) or "none"
                 raise TypeError(f"{self.name} has no parameter {name!r}; its parameters: {known}")
-            if not math.isfinite(value):
-                raise ValueError(f"{self.name}: {name} must be finite, got {value!r}")
+            if not isinstance(value, Real) or not math.isfinite(value):
+                raise ValueError(f"{self.name}: {name} must be a finite number, got {value!r}")
         if parameters.items() <= self.parameters.items():  # making a row takes microseconds
             return self
         row = replace(self, parameters={**self.parameters, **parameters})

@@ -1,5 +1,6 @@
 """q-activations as functions: the draw, the limit, the mean, and one function for every row."""
 
+import inspect
 from typing import Unpack
 
 import torch
@@ -256,7 +257,7 @@ def q_leaky_relu(
     """The q-activation of f(x) = x where x ≥ 0 and negative_slope x elsewhere.
 
     Args:
-        x, lam, phi, options: see :func:`q_activation`.
+        x, lam, phi, training, eval_mode, generator, seed: see :func:`q_activation`.
         negative_slope: the slope of f where x < 0.
     """
     return q_activation(
@@ -275,7 +276,7 @@ def q_elu(
     """The q-activation of f(x) = x where x > 0 and α (exp(x) - 1) elsewhere.
 
     Args:
-        x, lam, phi, options: see :func:`q_activation`.
+        x, lam, phi, training, eval_mode, generator, seed: see :func:`q_activation`.
         alpha: α; f tends to -α as x goes to -∞.
 
     Example:
@@ -303,7 +304,7 @@ def q_celu(
     """The q-activation of f(x) = x where x > 0 and α (exp(x / α) - 1) elsewhere.
 
     Args:
-        x, lam, phi, options: see :func:`q_activation`.
+        x, lam, phi, training, eval_mode, generator, seed: see :func:`q_activation`.
         alpha: α > 0.
     """
     return q_activation(x, resolve("celu", alpha=alpha), lam, phi, **options)
@@ -320,7 +321,7 @@ def q_softplus(
     """The q-activation of f(x) = log(1 + exp(βx)) / β.
 
     Args:
-        x, lam, phi, options: see :func:`q_activation`.
+        x, lam, phi, training, eval_mode, generator, seed: see :func:`q_activation`.
         beta: β > 0.
     """
     return q_activation(x, resolve("softplus", beta=beta), lam, phi, **options)
@@ -366,7 +367,7 @@ def q_hardtanh(
     """The q-activation of f(x) = min(max(x, min_val), max_val).
 
     Args:
-        x, lam, phi, options: see :func:`q_activation`.
+        x, lam, phi, training, eval_mode, generator, seed: see :func:`q_activation`.
         min_val: the smallest value of f.
         max_val: the largest value of f, above ``min_val``.
     """
@@ -408,3 +409,12 @@ def q_identity(
 ) -> Tensor:
     """The q-activation of f(x) = x, which is x. See :func:`q_activation`."""
     return q_activation(x, "identity", lam, phi, **options)
+
+
+# Type checkers read the keywords from Options; help() and inspect.signature read them from here.
+_signature = inspect.signature(q_activation)
+_keywords = [p for p in _signature.parameters.values() if p.kind is p.KEYWORD_ONLY]
+for _function in [value for name, value in globals().items() if name.startswith("q_")]:
+    if "options" in (_own := inspect.signature(_function).parameters):
+        _shown = [*(p for p in _own.values() if p.name != "options"), *_keywords]
+        _function.__signature__ = _signature.replace(parameters=_shown)

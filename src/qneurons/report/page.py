@@ -18,10 +18,10 @@ from qneurons.study.errors import StudyError
 from qneurons.study.runs import Study
 
 LEGEND = (
-    "A cell is a network on a dataset with an activation f, with or without dropout. Its settings "
-    "are compared: base is f itself; limit is f'(x)x; c0.02 is the q-neuron with λ = 0.02; a1 is "
-    "the q-neuron with λ annealed from 1 (a2@0.25: from 2, at the rate 0.25 instead of 0.5); "
-    "n0.001 is f with gradient noise."
+    "A cell is a network on a dataset with an activation f, with or without dropout, by one "
+    "protocol. Its settings are compared: base is f itself; limit is f'(x)x; c0.02 is the q-neuron "
+    "with λ = 0.02; a1 is the q-neuron with λ annealed from 1 (a2@0.25: from 2, at the rate 0.25 "
+    "instead of 0.5); n0.001 is f with gradient noise."
 )
 TONES = {HOLDS: "yes", FAILS: "no"}
 

@@ -55,5 +55,6 @@ def draw_gains(
         if len(markers) > 1:
             for network, marker in markers.items():
                 axes[0, 0].plot([], [], marker, ms=4, color=INK, label=network)
-            figure.legend(loc="outside upper center", ncols=3, frameon=False)
+            columns = 3 if len("".join(markers)) < 50 else 1  # long names are those of protocols
+            figure.legend(loc="outside upper center", ncols=columns, frameon=False)
     return figure
