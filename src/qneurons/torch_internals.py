@@ -29,9 +29,6 @@ def is_transformed() -> bool:
     return in_func_transform() or forward_ad._current_level >= 0
 
 
-# --- skipping the dispatcher ----------------------------------------------------------------------
-
-
 def is_unobserved(x: Tensor, seed: Tensor, lam: Tensor, phi: Tensor) -> bool:
     """True if no tracer, transform or dispatch mode is active and x is plain memory.
 
@@ -75,9 +72,6 @@ def constant_for_dynamo(function: F) -> F:
     """Like ``torch.compiler.assume_constant_result``, but does not import Dynamo."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
-
-
-# --- forward mode ---------------------------------------------------------------------------------
 
 
 @contextmanager

@@ -165,9 +165,6 @@ def _curvature(direction: Tensor, grad: Tensor | None, x: Tensor, *source: Any, 
     return curvature * direction if grad is None else curvature * grad * direction
 
 
-# --- training, without a transform ----------------------------------------------------------------
-
-
 def _is_differentiated() -> bool:
     """True if the running backward is itself differentiated, as with create_graph."""
     return torch.is_grad_enabled() or is_transformed()
