@@ -1,11 +1,13 @@
 """Bad arguments of q-activations: which are refused, and what the message names."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
 
-from qneurons import q_activation, q_difference, q_limit, q_mean
+from qneurons import arguments, q_activation, q_difference, q_limit, q_mean
 from qneurons.arguments import find_grouping
 
 FLOATS = torch.ones(4, 3)
@@ -144,3 +146,23 @@ def test_element_i_is_in_group_i_over_neighbours_modulo_groups(values, shape, gr
         groups, neighbours = grouping
         i = torch.arange(math.prod(shape)).reshape(shape)
         assert torch.equal(index.expand(shape), i // neighbours % groups)
+
+
+def test_what_broadcasts_is_what_torch_broadcasts():
+    shapes = [(), (1,), (3,), (4, 1), (4, 3), (1, 3), (2, 4, 3), (0,), (3, 4), (0, 3), (1, 1, 1)]
+    for own in shapes:
+        for size in shapes:
+            try:
+                expected = torch.broadcast_shapes(own, size) == torch.Size(size)
+            except RuntimeError:
+                expected = False
+            assert arguments._broadcasts(torch.empty(own), torch.empty(size)) == expected
+
+
+def test_seeds_and_tensors_of_lam_do_not_import_sympy():
+    script = (
+        "import sys, torch, qneurons as qn; x = torch.ones(4, 3);"
+        "qn.q_elu(x, torch.ones(3)); qn.q_elu(x, seed=torch.arange(4)[:, None]);"
+        "assert 'sympy' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -100,10 +100,9 @@ def check_seed(
 
 
 def _broadcasts(values: Tensor, x: Tensor) -> bool:
-    try:
-        return torch.broadcast_shapes(values.shape, x.shape) == x.shape
-    except RuntimeError:
-        return False
+    # Not torch.broadcast_shapes, whose first call imports sympy.
+    sizes = zip(reversed(values.shape), reversed(x.shape), strict=False)
+    return values.dim() <= x.dim() and all(own in (1, size) for own, size in sizes)
 
 
 def find_grouping(values: Tensor, shape: torch.Size) -> tuple[int, int] | None:
