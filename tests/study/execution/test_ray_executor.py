@@ -136,7 +136,7 @@ def drama(nodes, environment, tmp_path_factory):
         others = [  # the time limit is for workers that start slowly on a busy machine
             (small(4, 2), seen.folder / "narrow", None, {"pack_class": Narrow, "pack": 4}),
             (small(3, 3, learning_rate=1e5), seen.folder / "diverging", None, {}),
-            (small(8, 10**6), seen.folder / "limited", 20.0, {"checkpoint_s": 1e9}),
+            (small(8, 10**6), seen.folder / "limited", 13.0, {"checkpoint_s": 1e9}),
         ]
         driver, told = drive(study, *others)
         first, second = nodes.others
