@@ -79,3 +79,12 @@ def test_missing_numbers_do_no_harm():
     figure.draw_without_rendering()
     low, high = figure.axes[0].get_ylim()
     assert low < 0.2 < high
+
+
+def test_long_names_of_protocols_fit_into_the_figure():
+    cells = [ELU, ELU._replace(protocol="batch size 32, learning rate 0.0001")]
+    figure = draw_gains({key: row for cell in cells for key, row in gain(cell).items()}, STYLES)
+    figure.draw_without_rendering()
+    box = figure.legends[0].get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.width

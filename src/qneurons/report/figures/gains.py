@@ -1,5 +1,6 @@
 """Draws the gains over base from computed numbers."""
 
+import textwrap
 from collections.abc import Collection, Mapping
 from itertools import cycle
 from typing import TYPE_CHECKING
@@ -54,7 +55,8 @@ def draw_gains(
                         ax.errorbar(x, y, half, fmt=markers[cell.where], ms=4, lw=1.2, color=colour)
         if len(markers) > 1:
             for network, marker in markers.items():
-                axes[0, 0].plot([], [], marker, ms=4, color=INK, label=network)
+                label = textwrap.fill(network, 40)
+                axes[0, 0].plot([], [], marker, ms=4, color=INK, label=label)
             columns = 3 if len("".join(markers)) < 50 else 1  # long names are those of protocols
             figure.legend(loc="outside upper center", ncols=columns, frameon=False)
     return figure
