@@ -688,6 +688,8 @@ BAD_CALLS = {
         lambda: q_difference(FLOATS, torch.ones(3) * 1j, "elu"),
         (TypeError, "delta.* torch.complex64"),
     ),
+    "parameter as text": (lambda: qn.q_elu(FLOATS, alpha="1"), (ValueError, "elu: alpha.*'1'")),
+    "no parameter": (lambda: qn.QELU(alpha=None), (ValueError, "elu: alpha.*None")),
     "unknown parameter": (lambda: qn.q_elu(FLOATS, beta=1.0), (TypeError, "'beta'")),
     "parameter that must be positive": (
         lambda: qn.q_celu(FLOATS, alpha=-1.0),
