@@ -44,13 +44,10 @@ class Narrow(Pack):
         super().__init__(runs, *arguments, **options)
 
 
-def at_work() -> dict[str, list[int]]:
-    """The processes that have trained, by node."""
-    return {
-        node.name: [int(file.name) for file in node.iterdir()]
-        for node in folder().iterdir()
-        if node.is_dir()
-    }
+def at_work() -> dict[str, int]:
+    """The process that has trained last, by node."""
+    files = sorted(folder().glob("*/*"), key=lambda file: file.stat().st_mtime_ns)
+    return {file.parent.name: int(file.name) for file in files}
 
 
 def forget() -> None:
@@ -61,10 +58,10 @@ def forget() -> None:
 
 def is_alive(process: int) -> bool:
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
+        state = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
         return False
-    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return state.rpartition(")")[2].split()[0] != "Z"
 
 
 def wait_for(condition, seconds=120):

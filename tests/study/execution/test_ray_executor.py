@@ -128,8 +128,7 @@ def drama(nodes, environment, tmp_path_factory):
         driver.kill()
         driver.join()
         seen.before = results(study[1])
-        workers = [process for processes in at_work().values() for process in processes]
-        wait_for(lambda: not any(map(is_alive, workers)))
+        wait_for(lambda: not cluster.tasks(environment))
 
         watched.forget()
         hold.touch()
@@ -140,8 +139,8 @@ def drama(nodes, environment, tmp_path_factory):
         ]
         driver, told = drive(study, *others)
         first, second = nodes.others
-        worker = wait_for(lambda: len(at_work()) == 3 and at_work()[first][0])
-        os.kill(worker, signal.SIGKILL)
+        wait_for(lambda: len(at_work()) == 3)
+        os.kill(at_work()[first], signal.SIGKILL)
         nodes.kill(second)
         third = nodes.add()
         wait_for(lambda: third in at_work())  # a pack that waited for a place
