@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import qneurons
 from qneurons import torch_internals
+from qneurons.torch_internals import is_unobserved
 
 
 def test_no_other_file_uses_a_private_name():
@@ -39,10 +40,6 @@ def test_transforms_are_seen():
     with forward_ad.dual_level():
         assert torch_internals.is_transformed()
         assert not torch_internals.in_func_transform()
-
-
-def is_unobserved(x: torch.Tensor) -> bool:
-    return torch_internals.is_unobserved(x, *torch.ones(3).unbind())
 
 
 def test_plain_memory():

@@ -307,35 +307,35 @@ def q_silu(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
     return _gated(x, delta, with_slope, F.silu, silu_derivative, _silu_factor)
 
 
-def _normal_tail(z: Tensor) -> Tensor:
+def normal_tail(z: Tensor) -> Tensor:
     return 0.5 * torch.erfc(z * math.sqrt(0.5))
 
 
-def _normal_density(z: Tensor) -> Tensor:
+def normal_density(z: Tensor) -> Tensor:
     return torch.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
 
 
 def _gelu_factor(span: Span) -> Factor:
     near, far, gap, size, _ = span
     exponent = gap * (near + far) / 2  # density(far) = density(near) exp(-exponent)
-    density = _normal_density(near)
+    density = normal_density(near)
     mean = torch.zeros_like(near)  # of density(y) / density(near) over [near, far]
     for node, weight in GAUSS_LEGENDRE:
         mean += weight * torch.exp(-gap * node * (near + 0.5 * gap * node))
-    tail_near, tail_far = _normal_tail(near), _normal_tail(far)
+    tail_near, tail_far = normal_tail(near), normal_tail(far)
     # The subtraction is harmless once the tail has fallen by a factor of e.
     falls = gap / size * density * mean, (tail_near - tail_far) / size
     fall = torch.where(exponent < 1, *falls)
     slope_change = _expm1(-exponent) / size * density
-    return Factor(tail_far, _normal_density(far), -fall, slope_change)
+    return Factor(tail_far, normal_density(far), -fall, slope_change)
 
 
 def gelu(x: Tensor) -> Tensor:
-    return x * _normal_tail(-x)
+    return x * normal_tail(-x)
 
 
 def gelu_derivative(x: Tensor) -> Tensor:
-    return _normal_tail(-x) + x * _normal_density(x)
+    return normal_tail(-x) + x * normal_density(x)
 
 
 def q_gelu(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
@@ -346,15 +346,15 @@ GELU_TANH_SCALE = 2 * math.sqrt(2 / math.pi)
 GELU_TANH_CUBIC = 0.044715
 
 
-def _gelu_tanh_argument(y: Tensor) -> tuple[Tensor, Tensor]:
-    """v(y) and v'(y) of gelu_tanh(y) = y σ(v(y))."""
+def gelu_tanh_argument(y: Tensor) -> tuple[Tensor, Tensor]:
+    """v(y) and v'(y) of gelu_tanh(y) = y σ(v(y)); y v''(y) is 2 (v'(y) - GELU_TANH_SCALE)."""
     square = GELU_TANH_CUBIC * y * y
     return GELU_TANH_SCALE * y * (1 + square), GELU_TANH_SCALE * (1 + 3 * square)
 
 
 def _gelu_tanh_factor(span: Span) -> Factor:
     near, far, gap, size, _ = span
-    (v_near, dv_near), (v_far, dv_far) = _gelu_tanh_argument(near), _gelu_tanh_argument(far)
+    (v_near, dv_near), (v_far, dv_far) = gelu_tanh_argument(near), gelu_tanh_argument(far)
     cubic = 1 + GELU_TANH_CUBIC * (near * near + near * far + far * far)
     rise, fall = _sigmoid_change(v_near, v_far, GELU_TANH_SCALE * gap * cubic, size)
     bell = _tail(v_far) * torch.sigmoid(v_far)
@@ -363,12 +363,12 @@ def _gelu_tanh_factor(span: Span) -> Factor:
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
-    return x * torch.sigmoid(_gelu_tanh_argument(x)[0])
+    return x * torch.sigmoid(gelu_tanh_argument(x)[0])
 
 
 def gelu_tanh_derivative(x: Tensor) -> Tensor:
     x = x.clamp(-50, 50)  # beyond, the result is 0 or 1 and the cube may overflow
-    v, dv = _gelu_tanh_argument(x)
+    v, dv = gelu_tanh_argument(x)
     return torch.sigmoid(v) + x * dv * sigmoid_derivative(v)
 
 

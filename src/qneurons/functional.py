@@ -49,7 +49,8 @@ def q_activation(
 
     with a fresh ε for every element and every call. It is drawn from ``generator``, or else from
     the default generator of the device of ``x``, as dropout's is. In evaluation the result is
-    deterministic unless ``eval_mode`` is ``"sample"``.
+    deterministic unless ``eval_mode`` is ``"sample"``. If the numbers λ and φ are both 0 nothing is
+    drawn, and the result is the limit :math:`f'(x)x`, in training too.
 
     Args:
         x: the input, of a floating dtype. The result has the same dtype; it is computed in float32
@@ -79,9 +80,11 @@ def q_activation(
     lam, phi, row = check_lam(lam, x), check_nonnegative("phi", phi), resolve(activation)
     if seed is not None:
         check_seed(seed, x, lam, generator)
+    if not isinstance(lam, Tensor) and lam == 0 == phi:
+        return limit(x, row)
     if training or eval_mode == "sample":
         return sample(x, row, lam, phi, generator, seed)
-    return q_limit(x, row) if eval_mode == "limit" else q_mean(x, row, lam, phi)
+    return limit(x, row) if eval_mode == "limit" else q_mean(x, row, lam, phi)
 
 
 def sample(
@@ -188,9 +191,16 @@ def q_limit(x: Tensor, activation: ActivationLike) -> Tensor:
         tensor([-0.2689, 0.0000, 0.7311])
     """
     check_x(x)
-    row = resolve(activation)
+    return limit(x, resolve(activation))
+
+
+def limit(x: Tensor, activation: Activation) -> Tensor:
+    """:func:`q_limit` without its checks of the arguments."""
+    name, parameters = kernel_row(activation)
+    if name:
+        return kernels.limit(x, name, parameters, activation)
     wide = x.to(compute_dtype(x))
-    return (wide * row.derivative(wide, **row.parameters)).to(x.dtype)
+    return (wide * activation.derivative(wide, **activation.parameters)).to(x.dtype)
 
 
 def q_mean(x: Tensor, activation: ActivationLike, lam: float | Tensor, phi: float = 1e-3) -> Tensor:

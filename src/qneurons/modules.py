@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from qneurons.activations import ActivationLike, resolve
 from qneurons.arguments import Mode, check_eval_mode, check_nonnegative, check_x
-from qneurons.functional import LAM, q_limit, q_mean, sample
+from qneurons.functional import LAM, limit, q_mean, sample
 
 
 class QActivation(nn.Module):
@@ -68,6 +68,7 @@ class QActivation(nn.Module):
         if isinstance(self.activation.f, nn.Module):
             self.f = self.activation.f  # so that its own parameters belong to the model
         self.eval_mode = eval_mode
+        self._lam_value = self._phi_value = 0.0
         self._lam, self._phi = _one_value(device := torch.get_default_device()), _one_value(device)
         self.lam, self.phi = lam, phi
 
@@ -79,6 +80,7 @@ class QActivation(nn.Module):
     def lam(self, lam: float) -> None:
         self._lam_value = check_nonnegative("lam", lam)
         self._lam.fill_(self._lam_value)
+        self._is_limit = self._lam_value == self._phi_value == 0
 
     @property
     def phi(self) -> float:
@@ -88,6 +90,7 @@ class QActivation(nn.Module):
     def phi(self, phi: float) -> None:
         self._phi_value = check_nonnegative("phi", phi)
         self._phi.fill_(self._phi_value)
+        self._is_limit = self._lam_value == self._phi_value == 0
 
     @property
     def eval_mode(self) -> Mode:
@@ -98,12 +101,13 @@ class QActivation(nn.Module):
         self._eval_mode = check_eval_mode(eval_mode)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.training or self._eval_mode == "sample":
-            check_x(x)
-            return sample(x, self.activation, self._lam, self._phi)
-        if self._eval_mode == "limit":
-            return q_limit(x, self.activation)
-        return q_mean(x, self.activation, self.lam, self.phi)
+        check_x(x)
+        if not self._is_limit:
+            if self.training or self._eval_mode == "sample":
+                return sample(x, self.activation, self._lam, self._phi)
+            if self._eval_mode == "mean":
+                return q_mean(x, self.activation, self.lam, self.phi)
+        return limit(x, self.activation)
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> "QActivation":
         super()._apply(fn, recurse)

@@ -29,14 +29,13 @@ def is_transformed() -> bool:
     return in_func_transform() or forward_ad._current_level >= 0
 
 
-def is_unobserved(x: Tensor, seed: Tensor, lam: Tensor, phi: Tensor) -> bool:
+def is_unobserved(x: Tensor) -> bool:
     """True if no tracer, transform or dispatch mode is active and x is plain memory.
 
     Then a kernel may be called without the dispatcher, which takes 5 µs of Python.
     """
     return (
         not is_compiling()
-        and type(seed) is type(lam) is type(phi) is Tensor
         and is_plain_memory(x)
         and not in_func_transform()
         and not _C._len_torch_dispatch_stack()

@@ -1,6 +1,10 @@
 """The q-activation in one pass over memory: a backend per device, plain torch elsewhere."""
 
-from qneurons.kernels.autograd import difference as difference, drawn_difference as drawn_difference
+from qneurons.kernels.autograd import (
+    difference as difference,
+    drawn_difference as drawn_difference,
+    limit as limit,
+)
 from qneurons.kernels.dispatch import (
     device_type as device_type,
     find as find,

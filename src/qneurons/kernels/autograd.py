@@ -1,20 +1,22 @@
 """g(x, δ) as a function that PyTorch differentiates: backward, forward mode, vmap and compile.
 
-δ is given, or the fused ops draw it from seeds. They keep x and the seeds, and draw δ again.
+δ is given, or the fused ops draw it from seeds, or it is 0: the limit f'(x)x. The fused ops keep x
+and the seeds, and draw δ again. Where a compiler traces, the limit is plain torch, which Inductor
+fuses with its neighbours and exporters know.
 """
 
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_exporting
 
 from qneurons import given_delta
 from qneurons.activations import Activation
-from qneurons.kernels import ops
+from qneurons.kernels import ops, plain
 from qneurons.kernels.dispatch import kernel_row
 from qneurons.noise import seeded_delta
-from qneurons.precision import compute_dtype
+from qneurons.precision import TINY_DELTA, compute_dtype
 from qneurons.torch_internals import (
     eager_apply,
     in_func_transform,
@@ -58,8 +60,20 @@ def drawn_difference(  # a NamedTuple of the arguments would take 3 % of a small
     return ops.sample(x, seed, lam, phi, inner, name, parameters)
 
 
+def limit(x: Tensor, name: str, parameters: list[float], activation: Activation) -> Tensor:
+    """f'(x)x of a row in the backends, in the dtype and the layout of x."""
+    if is_exporting():
+        return plain.limit(x, name, parameters)
+    if is_compiling() or is_transformed():
+        function = _Difference if is_compiling() else _ForwardDifference
+        return function.apply(x, None, None, None, None, 1, activation)
+    if x.requires_grad and torch.is_grad_enabled():
+        return _train_limit(x, name, parameters, activation)
+    return ops.limit(x, name, parameters)
+
+
 class _Difference(torch.autograd.Function):
-    """g(x, δ). Either δ is given, or it is drawn from the given seed, λ and φ."""
+    """g(x, δ). δ is given, or it is drawn from the given seed, λ and φ; without a seed it is 0."""
 
     generate_vmap_rule = True
 
@@ -67,12 +81,14 @@ class _Difference(torch.autograd.Function):
     def forward(  # not *args, which Dynamo takes for a signature with a ctx
         x: Tensor,
         delta: Tensor | None,
-        seed: Tensor,
+        seed: Tensor | None,
         lam: Tensor,
         phi: Tensor,
         inner: int,
         activation: Activation,
     ) -> Tensor:
+        if delta is None and seed is None:
+            return (plain if is_compiling() else ops).limit(x, *kernel_row(activation))
         if delta is None:
             return ops.sample(x, seed, lam, phi, inner, *kernel_row(activation))
         value = given_delta.difference(x.to(delta.dtype), delta, activation)
@@ -111,7 +127,7 @@ def _gradient(
 
 
 class _Slope(torch.autograd.Function):
-    """If δ is given, dg/dx in the dtype of δ; if δ is drawn, grad · dg/dx in the dtype of x."""
+    """If δ is given, dg/dx in the dtype of δ; otherwise grad · dg/dx in the dtype of x."""
 
     generate_vmap_rule = True
 
@@ -120,12 +136,16 @@ class _Slope(torch.autograd.Function):
         grad: Tensor,
         x: Tensor,
         delta: Tensor | None,
-        seed: Tensor,
+        seed: Tensor | None,
         lam: Tensor,
         phi: Tensor,
         inner: int,
         activation: Activation,
     ) -> Tensor:
+        if delta is None and seed is None:
+            return (plain if is_compiling() else ops).limit_backward(
+                grad, x, *kernel_row(activation)
+            )
         if delta is None:
             return ops.sample_backward(grad, x, seed, lam, phi, inner, *kernel_row(activation))
         return given_delta.difference_and_slope(x.to(delta.dtype), delta, activation)[1]
@@ -158,7 +178,10 @@ class _ForwardSlope(_Slope):
 def _curvature(direction: Tensor, grad: Tensor | None, x: Tensor, *source: Any, ctx: Any) -> Tensor:
     """direction · grad · d²g/dx² in the dtype of δ; without ``grad``, direction · d²g/dx²."""
     delta, seed, lam, phi = source
-    if delta is None:
+    if delta is None and seed is None:
+        dtype = compute_dtype(x)
+        delta = torch.full_like(x, TINY_DELTA[dtype], dtype=dtype)
+    elif delta is None:
         delta = seeded_delta(x.shape, seed, lam, phi, ctx.inner, dtype=compute_dtype(x))
     curvature = given_delta.curvature(x.to(delta.dtype), delta, ctx.activation)
     # In this order: grad * direction may overflow in half precision.
@@ -212,4 +235,27 @@ class _TrainDrawn(torch.autograd.Function):
         return ops.sample_backward(grads[0], *ctx.saved_tensors, *ctx.row), None, None, None
 
 
+class _TrainLimit(torch.autograd.Function):
+    """As :class:`_TrainDrawn`, for the limit."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, name: str, parameters: list[float], activation: Activation
+    ) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.name, ctx.parameters, ctx.activation = name, parameters, activation
+        return ops.limit(x, name, parameters)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        (x,) = ctx.saved_tensors
+        if _is_differentiated():
+            ctx.inner = 1
+            gradient = _gradient(grads[0], x, None, None, None, None, ctx=ctx)
+        else:
+            gradient = ops.limit_backward(grads[0], x, ctx.name, ctx.parameters)
+        return gradient, None, None, None
+
+
 _train_given, _train_drawn = eager_apply(_TrainGiven), eager_apply(_TrainDrawn)
+_train_limit = eager_apply(_TrainLimit)

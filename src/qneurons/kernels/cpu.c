@@ -26,6 +26,7 @@
 
 #include "cpu_math.h"
 #include "cpu_rows.h"
+#include "cpu_limits.h"
 
 #define CALLS 512
 #define PIECE (2 * CALLS)
@@ -155,18 +156,23 @@ typedef void Backward(const float *restrict x, const float *restrict delta,
     static void backward_##name(const float *restrict x, const float *restrict delta,             \
                                 const float *restrict grad, float *restrict out, float first,     \
                                 float second) {                                                   \
-        for (int i = 0; i < PIECE; i++)                                                           \
-            out[i] = grad[i] * form(x[i], delta[i], first, second, steps).slope;                  \
+        for (int i = 0; i < PIECE; i++) {                                                         \
+            float slope = form(x[i], delta[i], first, second, steps).slope;                       \
+            out[i] = grad[i] * (x[i] == x[i] ? slope : x[i]); /* NaN stays NaN */                 \
+        }                                                                                         \
     }
 #define DEFINE(name, form, ...)                                                                   \
     LOOPS(name, q_##name, CROSSING) LOOPS(small_##name, form, SMALL)                              \
-    LOOPS(tiny_##name, form, TINY) LOOPS(still_##name, form, STILL)
+    LOOPS(tiny_##name, form, TINY) LOOPS(still_##name, form, STILL)                               \
+    LOOPS(limit_##name, limit_##name, NO_STEP)
 ROWS(DEFINE)
 
 #define ENTRY(name, form, ...)                                                                    \
     {"q_" #name,                                                                                  \
-     {forward_still_##name, forward_tiny_##name, forward_small_##name, forward_##name},           \
-     {backward_still_##name, backward_tiny_##name, backward_small_##name, backward_##name}},
+     {forward_limit_##name, forward_still_##name, forward_tiny_##name, forward_small_##name,      \
+      forward_##name},                                                                            \
+     {backward_limit_##name, backward_still_##name, backward_tiny_##name, backward_small_##name,  \
+      backward_##name}},
 static const struct {
     const char *name;
     Forward *forward[NUM_STEPS];
@@ -227,7 +233,7 @@ typedef struct {
     int row, dtype;
     const void *grad, *x; /* grad is NULL in the forward pass */
     void *out;
-    const int64_t *seed;
+    const int64_t *seed; /* NULL for the limit, which needs neither seed nor lam nor phi */
     const float *lam, *phi;
     int64_t groups, inner, per_group;
     float first, second;
@@ -340,7 +346,8 @@ static void apply(const Job *job, int64_t group, int64_t position, int64_t num, 
 
 static void apply_to_block(const Job *job, int64_t index, Room *room) {
     int64_t group = index / job->blocks_per_group, block = index % job->blocks_per_group;
-    float lam = job->lam[group], floor = at_least(*job->phi, TINY_DELTA);
+    float lam = job->seed ? job->lam[group] : 0, phi = job->seed ? *job->phi : 0;
+    float floor = at_least(phi, TINY_DELTA);
     float reach = (LARGEST_NORMAL * lam + floor) * 1.000001f; /* a margin for rounding */
     Noise noise = noise_of(lam, floor);
     int64_t left = job->per_group - block * BLOCK, position = block * BLOCK;
@@ -348,8 +355,8 @@ static void apply_to_block(const Job *job, int64_t index, Room *room) {
     for (int word = 0; word < 4 && left > 0; word++, left -= PIECE, position += PIECE) {
         int64_t num = left < PIECE ? left : PIECE;
         const float *x = load(job, job->x, group, position, num, room->x);
-        int steps = choose_steps(job, x, reach);
-        if (steps != STILL) {
+        int steps = job->seed ? choose_steps(job, x, reach) : NO_STEP;
+        if (steps > STILL) {
             if (!has_words) draw_words(job->seed[group], block, room->words);
             has_words = 1;
             draw_deltas(room->words[word], noise, room->deltas);
@@ -407,7 +414,7 @@ void qneurons_apply(int row, int dtype, const void *grad, const void *x, void *o
 const char *qneurons_row(int row) { return row < NUM_ROWS ? TABLE[row].name : NULL; }
 
 /* Version of the arguments: a library built for other arguments is not called. */
-int qneurons_version(void) { return 1; }
+int qneurons_version(void) { return 2; }
 
 /* The best build that this processor runs: 2 for AVX-512, 1 for AVX2, 0 for this one. */
 int qneurons_best_build(void) {

@@ -19,7 +19,7 @@ _DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 # Up to this many elements one thread is faster. torch's own loops use more threads from 2^15 on,
 # but an element costs less there.
 _LARGEST_ALONE = 2**13
-_VERSION = 1  # of the arguments of qneurons_apply
+_VERSION = 2  # of the arguments of qneurons_apply
 
 _pointer, _size, _float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS: list[Any] = [
@@ -105,6 +105,39 @@ def backward(
 
 
 forward = partial(backward, None)
+
+
+def limit_backward(
+    grad: Tensor | None, x: Tensor, name: str, parameters: Sequence[float]
+) -> Tensor:
+    """As :func:`qneurons.kernels.plain.limit_backward`."""
+    out = torch.empty_like(x)
+    num = x.numel()
+    if not num:
+        return out
+    if not x.is_contiguous() and out.stride() != x.stride():  # there are gaps in the memory
+        grad = None if grad is None else grad.contiguous()
+        return out.copy_(limit_backward(grad, x.contiguous(), name, parameters))
+    if grad is not None and not (grad.dtype is x.dtype and grad.stride() == x.stride()):
+        grad = torch.empty_like(x).copy_(grad)
+    first, second = (*parameters, 0.0, 0.0)[:2]
+    _apply(
+        _rows[name],
+        _DTYPES[x.dtype],
+        0 if grad is None else grad.data_ptr(),
+        x.data_ptr(),
+        out.data_ptr(),
+        *(0, 0, 0),  # no seed, lam and phi
+        *(num, 1, num),
+        first,
+        second,
+        _team,
+        torch.get_num_threads() if num > _LARGEST_ALONE and _team else 1,
+    )
+    return out
+
+
+limit = partial(limit_backward, None)
 
 # --- loading --------------------------------------------------------------------------------------
 

@@ -7,7 +7,8 @@ typedef struct {
 /* A row takes x, delta, its two parameters and, as a constant, the kind of its steps. CROSSING:
    delta < -1 may occur, so that zero may lie between x and b = (1 + delta) x. Otherwise half of most
    forms is not needed. TINY and SMALL have shorter forms, in the section on small steps. STILL: the
-   row is linear between kinks and no step reaches one, so that delta does not matter. */
+   row is linear between kinks and no step reaches one, so that delta does not matter. NO_STEP: delta
+   is 0, and cpu_limits.h has the forms. */
 #define ROW(name, first, second)                                                                  \
     INLINE Difference name(float x, float delta, float first, float second, int steps)
 

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from qneurons import noise
-from qneurons.kernels import cuda_forms
+from qneurons.kernels import cuda_forms, cuda_limits
 from qneurons.precision import TINY_DELTA, compute_dtype
 
 _CALLS = tl.constexpr(noise.CALLS)
@@ -109,8 +109,9 @@ def _result(x, grad, eps, lam, phi, DIFFERENCE, P0, P1, TINY, COMPUTE, BACKWARD)
     floor = tl.maximum(phi.to(COMPUTE), TINY)
     eps = eps.to(COMPUTE)
     delta = lam.to(COMPUTE) * eps + cuda_forms._copysign(floor, eps)
-    value, slope = DIFFERENCE(x.to(COMPUTE), delta, P0, P1)
-    return grad.to(COMPUTE) * slope if BACKWARD else value
+    x = x.to(COMPUTE)
+    value, slope = DIFFERENCE(x, delta, P0, P1)
+    return grad.to(COMPUTE) * tl.where(x == x, slope, x) if BACKWARD else value
 
 
 @triton.jit
@@ -206,6 +207,23 @@ def _kernel_out_of_order(
     tl.store(result_ptr + position, result.to(result_ptr.dtype.element_ty), inside)
 
 
+@triton.jit
+def _kernel_limit(
+    x_ptr, grad_ptr, result_ptr, num,
+    LIMIT: tl.constexpr, P0: tl.constexpr, P1: tl.constexpr,
+    COMPUTE: tl.constexpr, BACKWARD: tl.constexpr, SIZE: tl.constexpr,
+):  # fmt: skip
+    """Elements in the order of memory: the limit has no noise that depends on a position."""
+    position = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
+    inside = position < num
+    x = tl.load(x_ptr + position, inside).to(COMPUTE)
+    value, slope = LIMIT(x, P0, P1)
+    if BACKWARD:
+        grad = tl.load(grad_ptr + position, inside).to(COMPUTE)
+        value = grad * tl.where(x == x, slope, x)  # NaN stays NaN
+    tl.store(result_ptr + position, value.to(result_ptr.dtype.element_ty), inside)
+
+
 def normals(seed: Tensor, num: int) -> Tensor:
     """The noise alone, as :func:`qneurons.noise.normals`."""
     x = torch.empty(seed.numel(), num, device=seed.device)
@@ -289,6 +307,38 @@ def backward(
 
 
 forward = partial(backward, None)
+
+
+def limit_backward(
+    grad: Tensor | None, x: Tensor, name: str, parameters: Sequence[float]
+) -> Tensor:
+    """As :func:`qneurons.kernels.plain.limit_backward`."""
+    result = torch.empty_like(x)
+    if x.numel() == 0:
+        return result
+    if result.stride() != x.stride():  # there are gaps in the memory
+        grad = None if grad is None else grad.contiguous()
+        return result.copy_(limit_backward(grad, x.contiguous(), name, parameters))
+    if grad is not None and grad.stride() != x.stride():
+        grad = torch.empty_like(x).copy_(grad)
+    p0, p1, *_ = (*parameters, 0.0, 0.0)
+    size = 1024
+    with torch.cuda.device_of(x):
+        _kernel_limit[(triton.cdiv(x.numel(), size),)](
+            *(x, grad, result, x.numel()),
+            LIMIT=getattr(cuda_limits, name),
+            P0=p0,
+            P1=p1,
+            COMPUTE=tl.float64 if x.dtype == torch.float64 else tl.float32,
+            BACKWARD=grad is not None,
+            SIZE=size,
+            num_warps=4,
+            enable_fp_fusion=True,
+        )
+    return result
+
+
+limit = partial(limit_backward, None)
 
 
 def _as_matrices(x: Tensor) -> tuple[int, int] | None:

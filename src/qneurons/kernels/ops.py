@@ -1,8 +1,8 @@
-"""Custom ops of the q-activation drawn from seeds, for torch.compile, vmap and fake tensors.
+"""Custom ops of the q-activation, drawn from seeds or in the limit, for tracers, vmap and so on.
 
-``qneurons::sample`` and ``qneurons::sample_backward`` are pure functions of their arguments. Their
-gradients are in :mod:`qneurons.kernels.autograd`. ``qneurons::draw_seed`` is one kernel, where
-Inductor needs two for ``randint``.
+``qneurons::sample``, ``qneurons::limit`` and their ``_backward`` are pure functions of their
+arguments. Their gradients are in :mod:`qneurons.kernels.autograd`. ``qneurons::draw_seed`` is one
+kernel, where Inductor needs two for ``randint``.
 """
 
 import math
@@ -15,7 +15,8 @@ from qneurons import noise
 from qneurons.kernels import dispatch
 from qneurons.torch_internals import is_plain_memory, is_unobserved
 
-_LAW = "Tensor seed, Tensor lam, Tensor phi, SymInt inner, str name, float[] parameters"
+_ROW = "str name, float[] parameters"
+_LAW = f"Tensor seed, Tensor lam, Tensor phi, SymInt inner, {_ROW}"
 
 
 def _sample(x: Tensor, *law: Any) -> Tensor:
@@ -24,6 +25,29 @@ def _sample(x: Tensor, *law: Any) -> Tensor:
 
 def _sample_backward(grad: Tensor, x: Tensor, *law: Any) -> Tensor:
     return dispatch.find(dispatch.device_type(x), x.dtype, law[4]).backward(grad, x, *law)
+
+
+def _limit(x: Tensor, name: str, parameters: list[float]) -> Tensor:
+    return dispatch.find(dispatch.device_type(x), x.dtype, name).limit(x, name, parameters)
+
+
+def _limit_backward(grad: Tensor, x: Tensor, name: str, parameters: list[float]) -> Tensor:
+    backend = dispatch.find(dispatch.device_type(x), x.dtype, name)
+    return backend.limit_backward(grad, x, name, parameters)
+
+
+def _limit_of_batch(info: Any, in_dims: tuple[int, ...], x: Tensor, *row: Any) -> tuple[Tensor, int]:
+    return _limit_op(x, *row), in_dims[0]
+
+
+def _limit_backward_of_batch(
+    info: Any, in_dims: tuple[int | None, ...], grad: Tensor, x: Tensor, *row: Any
+) -> tuple[Tensor, int]:
+    moved = [
+        tensor.unsqueeze(0) if dim is None else tensor.movedim(dim, 0)
+        for tensor, dim in zip((grad, x), in_dims, strict=False)
+    ]
+    return _limit_backward_op(*torch.broadcast_tensors(*moved), *row), 0
 
 
 def _batched(num_tensors: int, op: Any) -> Any:
@@ -65,18 +89,35 @@ torch.library.define(
     f"(Tensor grad, Tensor x, {_LAW}) -> Tensor",
     tags=torch.Tag.pt2_compliant_tag,
 )
+torch.library.define(
+    "qneurons::limit", f"(Tensor x, {_ROW}) -> Tensor", tags=torch.Tag.pt2_compliant_tag
+)
+torch.library.define(
+    "qneurons::limit_backward",
+    f"(Tensor grad, Tensor x, {_ROW}) -> Tensor",
+    tags=torch.Tag.pt2_compliant_tag,
+)
 torch.library.impl("qneurons::draw_seed", "default", noise.draw_seed)
 torch.library.impl("qneurons::sample", "default", _sample)
 torch.library.impl("qneurons::sample_backward", "default", _sample_backward)
+torch.library.impl("qneurons::limit", "default", _limit)
+torch.library.impl("qneurons::limit_backward", "default", _limit_backward)
 torch.library.register_fake("qneurons::draw_seed", noise.draw_seed)
 torch.library.register_fake("qneurons::sample", lambda x, *_: torch.empty_like(x))
 torch.library.register_fake("qneurons::sample_backward", lambda _, x, *__: torch.empty_like(x))
+torch.library.register_fake("qneurons::limit", lambda x, *_: torch.empty_like(x))
+torch.library.register_fake("qneurons::limit_backward", lambda _, x, *__: torch.empty_like(x))
 
 draw_seed = torch.ops.qneurons.draw_seed.default
 _sample_op = torch.ops.qneurons.sample.default
 _sample_backward_op = torch.ops.qneurons.sample_backward.default
+_limit_op = torch.ops.qneurons.limit.default
+_limit_backward_op = torch.ops.qneurons.limit_backward.default
 torch.library.register_vmap("qneurons::sample", _batched(1, _sample_op))
 torch.library.register_vmap("qneurons::sample_backward", _batched(2, _sample_backward_op))
+
+torch.library.register_vmap("qneurons::limit", _limit_of_batch)
+torch.library.register_vmap("qneurons::limit_backward", _limit_backward_of_batch)
 
 
 # Arguments are written out: for a small tensor, *law would take longer than the kernel.
@@ -91,7 +132,7 @@ def sample(
     name: str,
     parameters: list[float],
 ) -> Tensor:
-    if not is_unobserved(x, seed, lam, phi):
+    if not (is_unobserved(x) and type(seed) is type(lam) is type(phi) is Tensor):
         return _sample_op(x, seed, lam, phi, inner, name, parameters)
     backend = dispatch.find(dispatch.device_type(x), x.dtype, name)
     return backend.forward(x, seed, lam, phi, inner, name, parameters)
@@ -107,7 +148,23 @@ def sample_backward(
     name: str,
     parameters: list[float],
 ) -> Tensor:
-    if not (is_unobserved(x, seed, lam, phi) and is_plain_memory(grad)):
+    if not (
+        is_unobserved(x)
+        and type(seed) is type(lam) is type(phi) is Tensor
+        and is_plain_memory(grad)
+    ):
         return _sample_backward_op(grad, x, seed, lam, phi, inner, name, parameters)
     backend = dispatch.find(dispatch.device_type(x), x.dtype, name)
     return backend.backward(grad, x, seed, lam, phi, inner, name, parameters)
+
+
+def limit(x: Tensor, name: str, parameters: list[float]) -> Tensor:
+    if not is_unobserved(x):
+        return _limit_op(x, name, parameters)
+    return _limit(x, name, parameters)
+
+
+def limit_backward(grad: Tensor, x: Tensor, name: str, parameters: list[float]) -> Tensor:
+    if not (is_unobserved(x) and is_plain_memory(grad)):
+        return _limit_backward_op(grad, x, name, parameters)
+    return _limit_backward(grad, x, name, parameters)

@@ -1,4 +1,4 @@
-"""The q-activation drawn from seeds in plain torch: what every kernel computes, step by step."""
+"""The q-activation drawn from seeds, and its limit, in plain torch: what every kernel computes."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from qneurons import closed_forms
+from qneurons import closed_forms, limits
 from qneurons.noise import seeded_delta
 from qneurons.precision import compute_dtype
 
@@ -39,6 +39,19 @@ def backward(
 
 
 forward = partial(backward, None)
+
+
+def limit_backward(
+    grad: Tensor | None, x: Tensor, name: str, parameters: Sequence[float]
+) -> Tensor:
+    """The gradient of the limit f'(x)x with respect to x; without ``grad``, the limit itself."""
+    wide = x.to(compute_dtype(x))
+    value, slope = getattr(limits, name)(wide, grad is not None, *parameters)
+    result = value if grad is None else grad * torch.where(wide.isnan(), wide, slope)
+    return torch.empty_like(x).copy_(result)
+
+
+limit = partial(limit_backward, None)
 
 
 def supports(dtype: torch.dtype, name: str) -> bool:

@@ -1,0 +1,205 @@
+"""The forms of ``qneurons.limits``, which has the notation, as Triton device functions.
+
+Each takes a block of x, float32 or float64, and the row's parameters, and returns f'(x)x and its
+slope. They are pure expressions, so the compiler drops the result that is not used.
+"""
+# mypy: disable-error-code="no-untyped-def, import-untyped"
+
+import triton
+import triton.language as tl
+
+from qneurons.kernels.cuda_forms import (
+    _DENSITY,
+    _GAUSS_SCALE,
+    _GELU_TANH_CUBIC,
+    _GELU_TANH_SCALE,
+    _LOG2_E,
+    _MILLS,
+    _MILLS_64,
+    _MILLS_ORIGIN,
+    _MILLS_ORIGIN_64,
+    _NAN,
+    _SELU_ALPHA,
+    _SELU_SCALE,
+    _copysign,
+    _cos,
+    _exp2,
+    _reciprocal,
+    _sin,
+)
+
+_FAR = tl.constexpr(1000.0)  # exp(-_FAR) is 0, while inf · 0 would be NaN
+
+
+@triton.jit
+def _size(x):
+    return tl.minimum(tl.abs(x), _FAR, _NAN)
+
+
+@triton.jit
+def _logistic(z):
+    e = _exp2(z * -_LOG2_E)
+    s = _reciprocal(1 + e)
+    return s, e * s
+
+
+@triton.jit
+def _mirrored(x, below, slope):
+    return tl.maximum(x, 0.0, _NAN) + below, tl.where(x < 0, slope, 1 - slope)
+
+
+# --- piecewise linear -----------------------------------------------------------------------------
+
+
+@triton.jit
+def q_identity(x, p0: tl.constexpr, p1: tl.constexpr):
+    return x, tl.full(x.shape, 1.0, x.dtype)
+
+
+@triton.jit
+def q_relu(x, p0: tl.constexpr, p1: tl.constexpr):
+    return tl.maximum(x, 0.0, _NAN), tl.where(x < 0, 0.0, 1.0).to(x.dtype)
+
+
+@triton.jit
+def q_leaky_relu(x, negative_slope: tl.constexpr, p1: tl.constexpr):
+    slope = tl.where(x < 0, negative_slope, tl.full(x.shape, 1.0, x.dtype))
+    return x * slope, slope
+
+
+@triton.jit
+def q_hardtanh(x, low: tl.constexpr, high: tl.constexpr):
+    outside = (x < low) | (x >= high)
+    return tl.where(outside, 0.0, x), tl.where(outside, 0.0, 1.0).to(x.dtype)
+
+
+@triton.jit
+def q_relu6(x, p0: tl.constexpr, p1: tl.constexpr):
+    return q_hardtanh(x, 0.0, 6.0)
+
+
+@triton.jit
+def q_hardswish(x, p0: tl.constexpr, p1: tl.constexpr):
+    inside, slope = x * (2 * x + 3) * (1 / 6), (4 * x + 3) * (1 / 6)
+    value = tl.where(x < -3, 0.0, tl.where(x >= 3, x, inside))
+    return value, tl.where(x < -3, 0.0, tl.where(x >= 3, 1.0, slope))
+
+
+# --- exponential below zero -----------------------------------------------------------------------
+
+
+@triton.jit
+def q_elu(x, alpha: tl.constexpr, p1: tl.constexpr):
+    low = tl.maximum(tl.minimum(x, 0.0, _NAN), -_FAR, _NAN)
+    e = _exp2(low * _LOG2_E) * alpha
+    return tl.maximum(x, 0.0, _NAN) + low * e, tl.where(x < 0, e + low * e, 1.0)
+
+
+@triton.jit
+def q_selu(x, p0: tl.constexpr, p1: tl.constexpr):
+    value, slope = q_elu(x, _SELU_ALPHA, 0.0)
+    return value * _SELU_SCALE, slope * _SELU_SCALE
+
+
+@triton.jit
+def q_celu(x, alpha: tl.constexpr, p1: tl.constexpr):
+    value, slope = q_elu(x * (1 / alpha), 1.0, 0.0)
+    return value * alpha, slope
+
+
+# --- logistic -------------------------------------------------------------------------------------
+
+
+@triton.jit
+def q_sigmoid(x, p0: tl.constexpr, p1: tl.constexpr):
+    z = _size(x)
+    s, t = _logistic(z)
+    return _copysign(z * (t * s), x), t * s * (1 - z * (s - t))
+
+
+@triton.jit
+def q_tanh(x, p0: tl.constexpr, p1: tl.constexpr):
+    value, slope = q_sigmoid(2 * x, 0.0, 0.0)
+    return 2 * value, 4 * slope
+
+
+@triton.jit
+def q_softplus(x, beta: tl.constexpr, p1: tl.constexpr):
+    y = x * beta
+    z = _size(y)
+    s, t = _logistic(z)
+    value, slope = _mirrored(y, -1.0 * z * t, t * (1 - z * s))
+    return value * (1 / beta), slope
+
+
+# --- products y s(y) ------------------------------------------------------------------------------
+
+
+@triton.jit
+def q_silu(x, p0: tl.constexpr, p1: tl.constexpr):
+    z = _size(x)
+    s, t = _logistic(z)
+    return _mirrored(x, z * t * (z * s - 1), t * (1 - z * s * (3 - z * (s - t))))
+
+
+@triton.jit
+def q_gelu(x, p0: tl.constexpr, p1: tl.constexpr):
+    single: tl.constexpr = x.dtype == tl.float32
+    origin: tl.constexpr = _MILLS_ORIGIN if single else _MILLS_ORIGIN_64
+    count: tl.constexpr = 7 if single else 19
+    mills: tl.constexpr = _MILLS if single else _MILLS_64
+    z = _size(x)
+    scaled = z * _GAUSS_SCALE
+    e, t = _exp2(-1.0 * scaled * scaled), _reciprocal(scaled + origin)
+    p = t * mills[0] + mills[1]
+    for i in tl.static_range(2, count):
+        p = t * p + mills[i]
+    tail, bell = e * (t * p), z * (e * _DENSITY)
+    return _mirrored(x, z * (bell - tail), tail - bell * (3 - z * z))
+
+
+@triton.jit
+def q_gelu_tanh(x, p0: tl.constexpr, p1: tl.constexpr):
+    z = tl.minimum(tl.abs(x), 50.0, _NAN)  # where σ(-v) is 0; beyond, the cube may overflow
+    square = z * z * _GELU_TANH_CUBIC
+    dv = (1 + 3 * square) * _GELU_TANH_SCALE
+    s, t = _logistic(z * _GELU_TANH_SCALE * (1 + square))
+    bell = z * (t * s)
+    bend = 5 * dv - 2 * _GELU_TANH_SCALE - z * dv * dv * (s - t)
+    return _mirrored(x, z * (bell * dv - t), t - bell * bend)
+
+
+@triton.jit
+def q_mish(x, p0: tl.constexpr, p1: tl.constexpr):
+    above = tl.maximum(x, -_FAR, _NAN)
+    y = tl.minimum(above, _FAR, _NAN)
+    e = _exp2(tl.abs(y) * -_LOG2_E)
+    n, unit = 1 + e, tl.where(y < 0, 1.0, e)
+    inverse = _reciprocal(n * n + unit * unit)
+    factor = tl.where(y < 0, e, 1.0) * (n + unit) * inverse
+    bell = y * (4 * e * unit * inverse * inverse)
+    bend = unit * unit * (2 * n - unit) + n * n * (3 * unit - 2 * n)
+    return above * factor + y * (n * bell), factor + bell * (3 * n + y * (bend * inverse))
+
+
+# --- rational and trigonometric -------------------------------------------------------------------
+
+
+@triton.jit
+def q_softsign(x, p0: tl.constexpr, p1: tl.constexpr):
+    largest: tl.constexpr = 3.0e38 if x.dtype == tl.float32 else 1.0e308
+    z = tl.abs(x)
+    inverse = _reciprocal(1 + z)
+    ratio = tl.minimum(z, largest, _NAN) * inverse
+    return _copysign(ratio * inverse, x), (inverse - ratio) * inverse * inverse
+
+
+@triton.jit
+def q_sin(x, p0: tl.constexpr, p1: tl.constexpr):
+    cos = _cos(x)
+    return x * cos, cos - x * _sin(x)
+
+
+@triton.jit
+def q_delta(x, p0: tl.constexpr, p1: tl.constexpr):
+    return tl.zeros_like(x), tl.zeros_like(x)

@@ -1,0 +1,168 @@
+"""The limit f'(x)x of every row and its slope f'(x) + x f''(x), in plain torch.
+
+A function has the name of the row in ``closed_forms``, whose limit at δ = 0 it is, and takes x,
+``with_slope`` and the row's parameters. At a kink f' is the right derivative. At ±inf value and slope
+have their limits, or NaN for sin. Notation: z = |x|, e = exp(-z), s = σ(z) and t = σ(-z) = es.
+"""
+
+import torch
+from torch import Tensor
+
+from qneurons.closed_forms import (
+    GELU_TANH_SCALE,
+    SELU_ALPHA,
+    SELU_SCALE,
+    ValueAndSlope,
+    gelu_tanh_argument,
+    normal_density,
+    normal_tail,
+)
+
+_FAR = 1000.0  # exp(-_FAR) is 0 in float64, while inf · 0 would be NaN
+
+
+def _logistic(z: Tensor) -> tuple[Tensor, Tensor]:
+    e = torch.exp(-z)
+    s = 1 / (1 + e)
+    return s, e * s
+
+
+def _mirrored(x: Tensor, below: Tensor, slope: Tensor | None) -> ValueAndSlope:
+    """The limit if f(y) = y + f(-y), given the limit and its slope at -|x|."""
+    return x.relu() + below, None if slope is None else torch.where(x < 0, slope, 1 - slope)
+
+
+# --- piecewise linear -----------------------------------------------------------------------------
+
+
+def q_identity(x: Tensor, with_slope: bool) -> ValueAndSlope:
+    return x.clone(), torch.ones_like(x) if with_slope else None
+
+
+def q_relu(x: Tensor, with_slope: bool) -> ValueAndSlope:
+    return x.relu(), (x >= 0).to(x.dtype) if with_slope else None
+
+
+def q_leaky_relu(x: Tensor, with_slope: bool, negative_slope: float) -> ValueAndSlope:
+    slope = torch.where(x < 0, negative_slope, torch.ones((), dtype=x.dtype, device=x.device))
+    return x * slope, slope
+
+
+def q_hardtanh(x: Tensor, with_slope: bool, min_val: float, max_val: float) -> ValueAndSlope:
+    outside = (x < min_val) | (x >= max_val)
+    return x.masked_fill(outside, 0), (~outside).to(x.dtype) if with_slope else None
+
+
+def q_relu6(x: Tensor, with_slope: bool) -> ValueAndSlope:
+    return q_hardtanh(x, with_slope, 0.0, 6.0)
+
+
+def q_hardswish(x: Tensor, with_slope: bool) -> ValueAndSlope:
+    below, above = x < -3, x >= 3
+    inside = x.clamp(-3.0, 3.0)
+    value = torch.where(above, x, (inside * (2 * inside + 3) / 6).masked_fill(below, 0))
+    if not with_slope:
+        return value, None
+    return value, ((4 * x + 3) / 6).masked_fill(below, 0).masked_fill(above, 1)
+
+
+# --- exponential below zero -----------------------------------------------------------------------
+
+
+def q_elu(x: Tensor, with_slope: bool, alpha: float) -> ValueAndSlope:
+    low = x.clamp(-_FAR, 0.0)
+    e = alpha * torch.exp(low)
+    value = x.relu() + low * e
+    return value, torch.where(x < 0, e + low * e, 1.0) if with_slope else None
+
+
+def q_selu(x: Tensor, with_slope: bool) -> ValueAndSlope:
+    value, slope = q_elu(x, with_slope, SELU_ALPHA)
+    return SELU_SCALE * value, None if slope is None else SELU_SCALE * slope
+
+
+def q_celu(x: Tensor, with_slope: bool, alpha: float) -> ValueAndSlope:
+    value, slope = q_elu(x / alpha, with_slope, 1.0)
+    return alpha * value, slope
+
+
+# --- logistic -------------------------------------------------------------------------------------
+
+
+def q_sigmoid(x: Tensor, with_slope: bool) -> ValueAndSlope:
+    x = x.clamp(-_FAR, _FAR)
+    z = x.abs()
+    s, t = _logistic(z)
+    return x * (t * s), t * s * (1 - z * (s - t)) if with_slope else None
+
+
+def q_tanh(x: Tensor, with_slope: bool) -> ValueAndSlope:
+    value, slope = q_sigmoid(2 * x, with_slope)
+    return 2 * value, None if slope is None else 4 * slope
+
+
+def q_softplus(x: Tensor, with_slope: bool, beta: float) -> ValueAndSlope:
+    y = beta * x
+    z = y.abs().clamp(max=_FAR)
+    s, t = _logistic(z)
+    value, slope = _mirrored(y, -z * t, t * (1 - z * s) if with_slope else None)
+    return value / beta, slope
+
+
+# --- products y s(y) ------------------------------------------------------------------------------
+
+
+def q_silu(x: Tensor, with_slope: bool) -> ValueAndSlope:
+    z = x.abs().clamp(max=_FAR)
+    s, t = _logistic(z)
+    slope = t * (1 - z * s * (3 - z * (s - t))) if with_slope else None
+    return _mirrored(x, -z * t * (1 - z * s), slope)
+
+
+def q_gelu(x: Tensor, with_slope: bool) -> ValueAndSlope:
+    z = x.abs().clamp(max=_FAR)
+    tail, bell = normal_tail(z), z * normal_density(z)
+    slope = tail - bell * (3 - z * z) if with_slope else None
+    return _mirrored(x, -z * (tail - bell), slope)
+
+
+def q_gelu_tanh(x: Tensor, with_slope: bool) -> ValueAndSlope:
+    z = x.abs().clamp(max=50.0)  # where σ(-v) is 0; beyond, the cube may overflow
+    v, dv = gelu_tanh_argument(z)
+    s, t = _logistic(v)
+    bell = z * (t * s)
+    bend = 5 * dv - 2 * GELU_TANH_SCALE - z * dv * dv * (s - t)
+    slope = t - bell * bend if with_slope else None
+    return _mirrored(x, -z * (t - bell * dv), slope)
+
+
+def q_mish(x: Tensor, with_slope: bool) -> ValueAndSlope:
+    # The factor tanh(softplus(y)) is rational in exp(y). With e = exp(-|y|) both signs of y share a
+    # form; ``unit`` is 1 below zero and e above.
+    x = x.clamp(min=-_FAR)
+    y = x.clamp(max=_FAR)
+    e = torch.exp(-y.abs())
+    n, unit = 1 + e, torch.where(y < 0, 1.0, e)
+    inverse = 1 / (n * n + unit * unit)
+    factor = torch.where(y < 0, e, 1.0) * (n + unit) * inverse
+    bell = y * (4 * e * unit * inverse * inverse)  # y / n times the factor's slope
+    value = x * factor + y * (n * bell)
+    if not with_slope:
+        return value, None
+    bend = unit * unit * (2 * n - unit) + n * n * (3 * unit - 2 * n)
+    return value, factor + bell * (3 * n + y * (bend * inverse))
+
+
+# --- rational and trigonometric -------------------------------------------------------------------
+
+
+def q_softsign(x: Tensor, with_slope: bool) -> ValueAndSlope:
+    inverse = 1 / (1 + x.abs())
+    largest = torch.finfo(x.dtype).max
+    ratio = x.clamp(-largest, largest) * inverse  # x / (1 + |x|)
+    return ratio * inverse, (inverse - ratio.abs()) * inverse * inverse if with_slope else None
+
+
+def q_sin(x: Tensor, with_slope: bool) -> ValueAndSlope:
+    cos = torch.cos(x)
+    return x * cos, cos - x * torch.sin(x) if with_slope else None
