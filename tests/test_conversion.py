@@ -643,3 +643,43 @@ def test_a_whole_transformer():
     assert len(set(q_modules(model).values())) == 4
     twin, x = copy.deepcopy(model).eval(), normal(2, 5, 8, dtype=torch.float32)
     assert torch.equal(twin(x, x), model.eval()(x, x))
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+def test_the_setting_limit_makes_limits():
+    converted = convert(model(), "limit")
+    assert [repr(converted.get_submodule(name)) for name in ALL[:3]] == [
+        "QLimit(relu)",
+        "QLimit(relu6)",
+        "QLimit(elu, alpha=0.5)",
+    ]
+    with pytest.raises(ValueError, match="no activation module to convert"):
+        convert(converted, "c0.1")
+
+
+@pytest.mark.parametrize(
+    ("setting", "lam", "schedule"),
+    [("c0.02", 0.02, None), ("a5", 5.0, "a5"), ("a2@0.25", 2.0, "a2@0.25"), (0.3, 0.3, None)],
+)
+def test_a_setting_is_written_as_in_the_study(setting, lam, schedule):
+    new = convert(nn.Sequential(nn.ELU()), setting)[0]
+    assert isinstance(new, qn.QELU)
+    assert new.lam == lam
+    assert new.schedule == (schedule and qn.parse_schedule(schedule))
+
+
+@pytest.mark.parametrize("setting", ["base", "0.1", "LIMIT", "a", ""])
+def test_an_unknown_setting_is_refused_and_the_model_kept(setting):
+    old = model()
+    with pytest.raises(ValueError, match=f"unknown setting {setting!r}.*'limit'.*'c0.1' or 'a1'"):
+        convert(old, setting)
+    assert isinstance(old["head"][1], nn.ReLU)
+
+
+@every_copy
+def test_a_schedule_survives_copies(copied):
+    new = copied(convert(nn.Sequential(nn.ELU()), "a5"))
+    assert "schedule='a5'" in repr(new)
+    assert qn.LambdaScheduler(new).get_last_lam() == 5.0

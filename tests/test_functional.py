@@ -376,9 +376,14 @@ def test_lam_zero_leaves_the_two_values_at_phi(row):
 
 
 @each_row_and_callable
-def test_lam_and_phi_zero_give_the_limit(row):
-    x = randn(200)
-    got = q_activation(x, row, 0.0, 0.0, generator=seeded())
+def test_lam_and_phi_zero_give_the_limit_and_draw_nothing(row):
+    x, generator = randn(200), seeded()
+    before = torch.get_rng_state(), generator.get_state()
+    assert torch.equal(q_activation(x, row, 0.0, 0.0, generator=generator), q_limit(x, row))
+    assert torch.equal(q_activation(x, row, 0, 0), q_limit(x, row))
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert torch.equal(generator.get_state(), before[1])
+    got = q_activation(x, row, torch.tensor(0.0), 0.0)  # reading a tensor would wait for its device
     torch.testing.assert_close(got, q_limit(x, row), rtol=1e-5, atol=1e-6)
 
 

@@ -456,3 +456,44 @@ def test_prelu():
     (gradient,) = torch.autograd.grad(module(x).sum(), module.f.weight)
     torch.testing.assert_close(gradient, x.clamp(max=0).sum(0))
     assert module.float().f.weight.dtype == torch.float32
+
+
+# --- the limit ------------------------------------------------------------------------------------
+
+
+@every_row
+def test_the_limit_is_f_prime_times_x_in_training_and_evaluation(row):
+    module, x = qn.QLimit(row), normal(31)
+    before = torch.get_rng_state()
+    for training in (True, False):
+        assert torch.equal(module.train(training)(x), qn.q_limit(x, row))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not module.state_dict()
+
+
+def test_the_limit_takes_parameters_and_inplace():
+    x = normal(31)
+    module = qn.QLimit("elu", inplace=True, alpha=0.5)
+    assert repr(module) == "QLimit(elu, alpha=0.5)"
+    assert torch.equal(module(x.clone()), qn.q_limit(x, nn.ELU(0.5)))
+    with pytest.raises(TypeError, match="x must be of a floating dtype"):
+        module(torch.arange(3))
+
+
+@every_copy
+def test_copies_of_the_limit(copied):
+    x = normal(31)
+    for activation in ("gelu", nn.PReLU(init=0.5).double()):
+        module = qn.QLimit(activation)
+        assert torch.equal(copied(module)(x), module(x))
+    assert len(list(module.parameters())) == 1
+
+
+def test_lam_and_phi_zero_draw_nothing():
+    module, x = qn.QELU(**LIMIT, eval_mode="mean"), normal(31)
+    before = torch.get_rng_state()
+    for mode in (module, module.eval()):
+        assert torch.equal(mode(x), qn.q_limit(x, "elu"))
+    assert torch.equal(torch.get_rng_state(), before)
+    module.train().phi = 0.3
+    assert not torch.equal(module(x), module(x))

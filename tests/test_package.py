@@ -25,6 +25,7 @@ ROOMS = [
     "calculus",
     "schedules",
     "closed_forms",
+    "limits",
     "activations",
     "noise",
     "given_delta",

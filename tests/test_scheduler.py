@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from qneurons.conversion import convert
 from qneurons.modules import QActivation
 from qneurons.scheduler import LambdaScheduler
 from qneurons.schedules import Annealed, Schedule
@@ -69,7 +70,7 @@ class TestLambdaScheduler:
         with pytest.raises(ValueError, match=r"Sequential.*qneurons\.convert\(model\)"):
             LambdaScheduler(nn.Sequential(nn.Linear(2, 2), nn.ELU()), "a1")
 
-    @pytest.mark.parametrize("schedule", [0.02, None, {"lam": 1.0}])
+    @pytest.mark.parametrize("schedule", [0.02, {"lam": 1.0}])
     def test_schedule_of_another_type(self, schedule):
         with pytest.raises(TypeError, match=f"schedule.*'a1'.* {re.escape(repr(schedule))}"):
             LambdaScheduler(build_model(), schedule)
@@ -193,3 +194,34 @@ class TestWrappers:
             gc.collect()
             torch.distributed.destroy_process_group()
         assert lams_of(model) == pytest.approx([Annealed(5.0)(2)] * 2, rel=1e-7)
+
+
+# --- the schedule that a model was converted with -------------------------------------------------
+
+
+def test_the_schedule_of_the_model_is_followed_where_it_was_set():
+    model = nn.Sequential(nn.ELU(), nn.Tanh())
+    convert(model, "a5", include="elu")
+    convert(model, "c0.1")
+    scheduler = LambdaScheduler(model)
+    scheduler.step()
+    assert lams_of(model) == [pytest.approx(10 / 3), 0.1]
+    resumed = LambdaScheduler(model)
+    assert lams_of(model) == [5.0, 0.1]
+    resumed.load_state_dict(scheduler.state_dict())
+    assert lams_of(model) == [pytest.approx(10 / 3), 0.1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "found"), [(("c0.1", "limit"), "none"), (("a9", "a5"), "a5, a9")]
+)
+def test_a_model_without_one_schedule_is_refused(settings, found):
+    model = nn.Sequential(nn.ELU(), nn.Tanh())
+    convert(model, settings[0], include="elu")
+    convert(model, settings[1])
+    with pytest.raises(
+        ValueError, match=f"must have one schedule, got {found};.*pass the schedule"
+    ):
+        LambdaScheduler(model)
+    LambdaScheduler(model, "a1")  # sets every q-activation
+    assert set(lams_of(model)) == {1.0}

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         QHardtanh as QHardtanh,
         QIdentity as QIdentity,
         QLeakyReLU as QLeakyReLU,
+        QLimit as QLimit,
         QMish as QMish,
         QReLU as QReLU,
         QReLU6 as QReLU6,
@@ -89,7 +90,7 @@ else:
         ),
         "modules": (
             "QCELU QELU QGELU QSELU QActivation QGELUTanh QHardswish QHardtanh QIdentity "
-            "QLeakyReLU QMish QReLU QReLU6 QSigmoid QSiLU QSin QSoftplus QSoftsign QTanh"
+            "QLeakyReLU QLimit QMish QReLU QReLU6 QSigmoid QSiLU QSin QSoftplus QSoftsign QTanh"
         ),
         "noise": "QLaw",
         "scheduler": "LambdaScheduler",

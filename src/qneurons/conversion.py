@@ -16,7 +16,8 @@ from torch import nn
 from qneurons.activations import Activation, from_function, from_module, rows
 from qneurons.arguments import Mode
 from qneurons.functional import LAM
-from qneurons.modules import CLASSES, QActivation
+from qneurons.modules import CLASSES, QActivation, QLimit
+from qneurons.schedules import Annealed, parse_schedule
 
 logger = logging.getLogger("qneurons")
 
@@ -25,14 +26,14 @@ Selector = str | type[nn.Module]
 
 def convert(
     model: nn.Module,
-    lam: float = LAM,
+    lam: float | str = LAM,
     phi: float = 1e-3,
     eval_mode: Mode = "limit",
     *,
     include: Selector | Iterable[Selector] = ("*",),
     exclude: Selector | Iterable[Selector] = (),
 ) -> nn.Module:
-    """Replaces the activations of a model by q-activations, in place.
+    """Replaces the activations of a model by q-activations, or by their limits, in place.
 
     At any depth it replaces activation modules, keeping their parameters, and activation functions
     that a module holds as an attribute, as ``nn.TransformerEncoderLayer`` does. A shared module
@@ -42,7 +43,10 @@ def convert(
 
     Args:
         model: the model; it is changed.
-        lam, phi, eval_mode: as in :class:`QActivation`.
+        lam: λ, or a setting: ``"c0.1"`` is a constant λ, ``"a1"`` is λ annealed from 1, and
+            ``"limit"`` is :class:`QLimit`, without noise, for which ``phi`` and ``eval_mode`` have
+            no meaning. After ``"a1"``, ``LambdaScheduler(model)`` anneals.
+        phi, eval_mode: as in :class:`QActivation`.
         include, exclude: which activations to replace: patterns for their names in the model, as in
             ``"features.*"``; rows of the table, as in ``"relu"``; or module classes.
 
@@ -63,6 +67,7 @@ def convert(
         raise TypeError(
             f"model must be a module, got {type(model).__name__}; for a function use q_activation"
         )
+    make = _maker(lam, phi, eval_mode)
     found = find_activations(model)
     selectors = _check_selectors("include", include), _check_selectors("exclude", exclude)
     chosen = _select(found, *selectors)
@@ -70,11 +75,9 @@ def convert(
     if not chosen:
         raise ValueError(_nothing_to_convert(found, unconverted))
     device = next((parameter.device for parameter in model.parameters()), None)
-    converted: dict[nn.Module, QActivation] = {}
+    converted: dict[nn.Module, QActivation | QLimit] = {}
     for place in chosen:
-        name = place.row.name
-        make: Callable[..., QActivation] = CLASSES.get(name) or partial(QActivation, name)
-        new = make(lam=lam, phi=phi, eval_mode=eval_mode, **place.row.parameters)
+        new = make(place.row)
         owner = place.old if isinstance(place.old, nn.Module) else place.parent
         new.to(device).train(owner is None or owner.training)
         if isinstance(place.old, nn.Module):
@@ -87,6 +90,32 @@ def convert(
     if unconverted:
         warnings.warn(f"not converted: {'; '.join(unconverted)}", stacklevel=2)
     return model
+
+
+def _maker(
+    setting: float | str, phi: float, eval_mode: Mode
+) -> Callable[[Activation], QActivation | QLimit]:
+    """Reads the setting, and gives a function that makes the module of a row in it."""
+    if setting == "limit":
+        return QLimit
+    schedule = None
+    if isinstance(setting, str):
+        try:
+            schedule = parse_schedule(setting)
+        except ValueError as error:
+            raise ValueError(
+                f"unknown setting {setting!r}; write 'limit', 'c<lam>' (a constant), 'a<lam0>' "
+                "(annealed) or 'a<lam0>@<gamma>', for example 'c0.1' or 'a1'"
+            ) from error
+    lam = setting if schedule is None else schedule(epoch=1)
+
+    def make(row: Activation) -> QActivation:
+        own = CLASSES.get(row.name) or partial(QActivation, row.name)
+        new = own(lam=lam, phi=phi, eval_mode=eval_mode, **row.parameters)
+        new.schedule = schedule if isinstance(schedule, Annealed) else None
+        return new
+
+    return make
 
 
 @dataclass(frozen=True)
@@ -133,7 +162,7 @@ def _outside_activations(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     inside = {
         part
         for module in model.modules()
-        if _row(module) or isinstance(module, QActivation)
+        if _row(module) or isinstance(module, QActivation | QLimit)
         for part in module.modules()
     }
     return ((path, module) for path, module in model.named_modules() if module not in inside)

@@ -1,8 +1,9 @@
 """The limit f'(x)x of every row and its slope f'(x) + x f''(x), in plain torch.
 
 A function has the name of the row in ``closed_forms``, whose limit at δ = 0 it is, and takes x,
-``with_slope`` and the row's parameters. At a kink f' is the right derivative. At ±inf value and slope
-have their limits, or NaN for sin. Notation: z = |x|, e = exp(-z), s = σ(z) and t = σ(-z) = es.
+``with_slope`` and the row's parameters. At a kink f' is the right derivative. At ±inf value and
+slope have their limits; sin has none, and gives NaN. Notation: z = |x|, e = exp(-z), s = σ(z) and
+t = σ(-z) = es.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""q-activations as modules: :class:`QActivation` and one class for every row of the table."""
+"""Modules: :class:`QActivation`, one class for every row of the table, and :class:`QLimit`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from qneurons.activations import ActivationLike, resolve
 from qneurons.arguments import Mode, check_eval_mode, check_nonnegative, check_x
 from qneurons.functional import LAM, limit, q_mean, sample
+from qneurons.schedules import Schedule
 
 
 class QActivation(nn.Module):
@@ -68,6 +69,7 @@ class QActivation(nn.Module):
         if isinstance(self.activation.f, nn.Module):
             self.f = self.activation.f  # so that its own parameters belong to the model
         self.eval_mode = eval_mode
+        self.schedule: Schedule | None = None  # which LambdaScheduler follows unless told otherwise
         self._lam_value = self._phi_value = 0.0
         self._lam, self._phi = _one_value(device := torch.get_default_device()), _one_value(device)
         self.lam, self.phi = lam, phi
@@ -80,7 +82,7 @@ class QActivation(nn.Module):
     def lam(self, lam: float) -> None:
         self._lam_value = check_nonnegative("lam", lam)
         self._lam.fill_(self._lam_value)
-        self._is_limit = self._lam_value == self._phi_value == 0
+        self._is_limit = self._lam_value == self._phi_value == 0  # a bool, or λ would recompile
 
     @property
     def phi(self) -> float:
@@ -120,6 +122,8 @@ class QActivation(nn.Module):
 
     def extra_repr(self) -> str:
         text = f"lam={self.lam:g}, phi={self.phi:g}, eval_mode={self.eval_mode!r}"
+        if self.schedule is not None:
+            text += f", schedule={str(self.schedule)!r}"
         if type(self) is QActivation:
             return f"{self.activation}, {text}"
         return ", ".join([*repr(self.activation).split(", ")[1:], text])
@@ -132,6 +136,45 @@ def _one_value(device: torch.device) -> Tensor:
     with torch.inference_mode(False):  # a model built in inference mode may be trained later
         place = "cpu" if device.type == "meta" else device
         return torch.zeros(1, dtype=torch.float32, device=place)
+
+
+class QLimit(nn.Module):
+    r"""Applies :math:`f'(x)x` elementwise, to which the q-activation tends as λ and φ go to 0.
+
+    It is deterministic, in training as in evaluation, and costs about as much as f. It has no
+    ``state_dict`` keys.
+
+    Args:
+        activation: f, as in :class:`QActivation`.
+        inplace: accepted for compatibility, and ignored.
+        parameters: values of f's parameters, such as ``alpha=0.5``.
+
+    Shape:
+        - Input: :math:`(*)`, any shape and any floating dtype.
+        - Output: :math:`(*)`, the same.
+
+    Example:
+        >>> m = QLimit("softplus")  # SiLU
+        >>> m(torch.tensor([-1.0, 1.0]))
+        tensor([-0.2689, 0.7311])
+        >>> QLimit("elu", alpha=0.5)
+        QLimit(elu, alpha=0.5)
+    """
+
+    def __init__(
+        self, activation: ActivationLike, inplace: bool = False, **parameters: float
+    ) -> None:
+        super().__init__()
+        self.activation = resolve(activation, **parameters)
+        if isinstance(self.activation.f, nn.Module):
+            self.f = self.activation.f  # so that its own parameters belong to the model
+
+    def forward(self, x: Tensor) -> Tensor:
+        check_x(x)
+        return limit(x, self.activation)
+
+    def extra_repr(self) -> str:
+        return repr(self.activation)
 
 
 # --- one class for every row of the table ---------------------------------------------------------

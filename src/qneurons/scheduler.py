@@ -21,7 +21,9 @@ class LambdaScheduler:
     Args:
         model (nn.Module): a model with at least one :class:`~qneurons.QActivation`.
         schedule (Schedule, str or callable): a schedule, its notation (``"a1"``), or any function
-            from the epoch 1, 2, ... to :math:`\lambda`.
+            from the epoch 1, 2, ... to :math:`\lambda`. It sets every q-activation. Default: the
+            schedule that the model was converted with, as by ``convert(model, "a1")``, for the
+            q-activations that have it.
 
     Attributes:
         epoch (int): the current epoch.
@@ -36,7 +38,12 @@ class LambdaScheduler:
         (9, 1.0)
     """
 
-    def __init__(self, model: nn.Module, schedule: Schedule | str | Callable[[int], float]) -> None:
+    def __init__(
+        self, model: nn.Module, schedule: Schedule | str | Callable[[int], float] | None = None
+    ) -> None:
+        self._follows_model = schedule is None
+        if schedule is None:
+            schedule = _schedule_of(model)
         if isinstance(schedule, str):
             schedule = parse_schedule(schedule)
         if not callable(schedule):
@@ -85,7 +92,12 @@ class LambdaScheduler:
     def _enter(self, epoch: int) -> None:
         check_epoch(epoch)
         lam = float(self.schedule(epoch))
-        layers = [module for module in self.model.modules() if isinstance(module, QActivation)]
+        layers = [
+            module
+            for module in self.model.modules()
+            if isinstance(module, QActivation)
+            and not (self._follows_model and module.schedule is None)
+        ]
         if not layers:
             raise ValueError(
                 f"{type(self.model).__name__} holds no q-activation to schedule; convert it first "
@@ -95,3 +107,18 @@ class LambdaScheduler:
             layer.lam = lam
         self.epoch = epoch
         self._last_lam = lam
+
+
+def _schedule_of(model: nn.Module) -> Schedule:
+    found = {
+        module.schedule
+        for module in model.modules()
+        if isinstance(module, QActivation) and module.schedule is not None
+    }
+    if len(found) != 1:
+        what = ", ".join(sorted(map(str, found))) or "none"
+        raise ValueError(
+            f"the q-activations of {type(model).__name__} must have one schedule, got {what}; "
+            'convert with qneurons.convert(model, "a1"), or pass the schedule'
+        )
+    return found.pop()

@@ -32,9 +32,9 @@ def grad_of(x: torch.Tensor) -> torch.Tensor:
 
 
 def check(backend, x: torch.Tensor, inner: int, *, groups: int = 1, row=None):
-    """Value and gradient lie within the rounding of the dtype, and of the noise, of plain torch.
+    """Draw, limit and their gradients lie within the rounding of the dtype of plain torch.
 
-    Returns both.
+    Returns the draw and its gradient.
     """
     row = row or resolve("elu")
     arguments = (*law(backend, groups), inner, *kernel_row(row))
@@ -44,14 +44,21 @@ def check(backend, x: torch.Tensor, inner: int, *, groups: int = 1, row=None):
     wide = (t.double() if x.dtype == torch.float64 else t.float() for t in (x, grad))
     wide_x, wide_grad = wide
     tolerance = max(torch.finfo(x.dtype).eps, 4e-6)
-    results = backend.forward(x, *arguments), backend.backward(grad, x, *arguments)
-    expected = plain.forward(wide_x, *arguments), plain.backward(wide_grad, wide_x, *arguments)
+    kernel = kernel_row(row)
+    results = (
+        *(backend.forward(x, *arguments), backend.backward(grad, x, *arguments)),
+        *(backend.limit(x, *kernel), backend.limit_backward(grad, x, *kernel)),
+    )
+    expected = (
+        *(plain.forward(wide_x, *arguments), plain.backward(wide_grad, wide_x, *arguments)),
+        *(plain.limit(wide_x, *kernel), plain.limit_backward(wide_grad, wide_x, *kernel)),
+    )
     for got, want in zip(results, expected, strict=True):
         assert got.dtype == x.dtype
         assert got.stride() == torch.empty_like(x).stride()
         error = (got.to(want.dtype) - want).abs()
         assert (error <= tolerance * (want.abs() + wide_x.abs() + 1)).all()  # g is of the size of x
-    return results
+    return results[:2]
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -108,6 +115,8 @@ def test_a_gradient_of_another_layout(backend):
     ones = torch.ones((), device=x.device).expand_as(x)
     want = backend.backward(ones.contiguous(), x, *arguments)
     assert torch.equal(backend.backward(ones, x, *arguments), want)
+    want = backend.limit_backward(ones.contiguous(), x, "q_elu", [1.0])
+    assert torch.equal(backend.limit_backward(ones, x, "q_elu", [1.0]), want)
 
 
 # --- noise ----------------------------------------------------------------------------------------

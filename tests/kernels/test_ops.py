@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.func import grad, hessian, jacfwd, jvp, vmap
 
-from qneurons import q_activation
+from qneurons import q_activation, q_limit
 from qneurons.kernels import ops, plain
 
 
@@ -38,6 +38,8 @@ def test_opcheck(layout):
     arguments = (*law(7, 8, 9), 20, "q_tanh", [])
     torch.library.opcheck(torch.ops.qneurons.sample, (x, *arguments))
     torch.library.opcheck(torch.ops.qneurons.sample_backward, (x, x, *arguments))
+    torch.library.opcheck(torch.ops.qneurons.limit, (x, "q_tanh", []))
+    torch.library.opcheck(torch.ops.qneurons.limit_backward, (x, x, "q_tanh", []))
 
 
 def test_fake_tensors_have_the_strides_of_the_real():
@@ -105,14 +107,33 @@ def test_vmap_of_a_gradient_draws_each_sample_its_own_noise():
         torch.testing.assert_close(got[sample], slope(x[sample], seeds[sample]))
 
 
+@pytest.mark.parametrize("in_dims", [(0, None), (None, 1), (1, 0)])
+def test_vmap_of_the_limit(in_dims):
+    row, sizes = ("q_elu", [0.5]), ([5], [5, 3], [3, 5])
+    grad, x = (randn(*sizes[0 if dim is None else 2 - dim]) for dim in in_dims)
+    got = vmap(lambda g, y: ops.limit_backward(g, y, *row), in_dims)(grad, x)
+    for sample in range(3):
+        one = (
+            t if dim is None else t.select(dim, sample)
+            for t, dim in zip((grad, x), in_dims, strict=True)
+        )
+        torch.testing.assert_close(got[sample], ops.limit_backward(*one, *row))
+    x = randn(5, 3)
+    got = vmap(lambda y: ops.limit(y, *row), in_dims=1, out_dims=1)(x)
+    torch.testing.assert_close(got, ops.limit(x, *row))
+
+
 # --- differentiation at given seeds ---------------------------------------------------------------
 
 
-@pytest.fixture
-def drawn(precise):
-    """A draw at given seeds and the same in plain torch, which autograd differentiates."""
+@pytest.fixture(params=["draw", "limit"])
+def drawn(precise, request):
+    """A draw at given seeds, or the limit, and the same for autograd to differentiate."""
     dtype, tolerance = precise
     x = randn(3, 2, dtype=dtype)
+    if request.param == "limit":
+        naive_limit = lambda y: (y.double() / torch.cosh(y.double()) ** 2).to(dtype)  # noqa: E731
+        return x, lambda y: q_limit(y, "tanh"), naive_limit, tolerance
     seed = torch.tensor([3, 4])
 
     def draw(y):

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from qneurons import noise
 from qneurons.kernels import cuda_forms, cuda_limits
+from qneurons.kernels.cuda_math import ON_DEVICE, approximate, copysign
 from qneurons.precision import TINY_DELTA, compute_dtype
 
 _CALLS = tl.constexpr(noise.CALLS)
@@ -22,7 +23,6 @@ _ROUNDS = tl.constexpr(noise.PHILOX_ROUNDS)
 _M0, _M1 = map(tl.constexpr, noise.PHILOX_MULTIPLIERS)
 _W0, _W1 = map(tl.constexpr, noise.PHILOX_KEY_STEPS)
 _ROTATION = tl.constexpr(noise.RADIUS_ROTATION)
-_ON_DEVICE = cuda_forms._ON_DEVICE
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _MANY_BLOCKS = 512  # a few for each multiprocessor
 _MAX_GROUPS = 65535  # CUDA's limit for the second axis of a grid
@@ -30,12 +30,12 @@ _MAX_GROUPS = 65535  # CUDA's limit for the second axis of a grid
 
 @triton.jit
 def _log2(x):
-    return cuda_forms._approximate("lg2", x) if _ON_DEVICE else tl.log2(x)
+    return approximate("lg2", x) if ON_DEVICE else tl.log2(x)
 
 
 @triton.jit
 def _sqrt(x):
-    return cuda_forms._approximate("sqrt", x) if _ON_DEVICE else tl.sqrt(x)
+    return approximate("sqrt", x) if ON_DEVICE else tl.sqrt(x)
 
 
 @triton.jit
@@ -57,7 +57,7 @@ def _philox(call, seed):
 @triton.jit
 def _mantissa(word):
     """The low 23 bits as a number in [1, 2), without a conversion."""
-    if _ON_DEVICE:  # (a & b) | c in one instruction; the compiler makes two
+    if ON_DEVICE:  # (a & b) | c in one instruction; the compiler makes two
         lop3: tl.constexpr = "lop3.b32 $0, $1, 0x7FFFFF, 0x3F800000, 0xEA;"
         return tl.inline_asm_elementwise(lop3, "=f,r", [word], tl.float32, is_pure=True, pack=1)
     else:
@@ -108,7 +108,7 @@ def _side_by_side(a, b, c, d):
 def _result(x, grad, eps, lam, phi, DIFFERENCE, P0, P1, TINY, COMPUTE, BACKWARD):
     floor = tl.maximum(phi.to(COMPUTE), TINY)
     eps = eps.to(COMPUTE)
-    delta = lam.to(COMPUTE) * eps + cuda_forms._copysign(floor, eps)
+    delta = lam.to(COMPUTE) * eps + copysign(floor, eps)
     x = x.to(COMPUTE)
     value, slope = DIFFERENCE(x, delta, P0, P1)
     return grad.to(COMPUTE) * tl.where(x == x, slope, x) if BACKWARD else value

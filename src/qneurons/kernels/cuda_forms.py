@@ -12,86 +12,37 @@ q = 1 + δ and b = qx. What makes them cheap:
 """
 # mypy: disable-error-code="no-untyped-def, import-untyped"
 
-import math
-
 import triton
 import triton.language as tl
 
-from qneurons.closed_forms import GELU_TANH_CUBIC, GELU_TANH_SCALE, SELU_ALPHA, SELU_SCALE
+from qneurons.kernels.cuda_math import (
+    DENSITY,
+    GAUSS_SCALE,
+    GELU_TANH_CUBIC,
+    GELU_TANH_SCALE,
+    LOG2_E,
+    LOG_2,
+    MILLS,
+    MILLS_64,
+    MILLS_ORIGIN,
+    MILLS_ORIGIN_64,
+    NAN,
+    SELU_ALPHA,
+    SELU_SCALE,
+    copysign,
+    cos,
+    exp2,
+    reciprocal,
+    sin,
+)
 
-_ON_DEVICE = tl.constexpr(not triton.knobs.runtime.interpret)  # the interpreter has no assembly
-_NAN = tl.constexpr(tl.PropagateNan.ALL)
-_LOG2_E = tl.constexpr(math.log2(math.e))
-_LOG_2 = tl.constexpr(math.log(2))
-_TURN = tl.constexpr(0.5 / math.pi)
-_DENSITY = tl.constexpr(1 / math.sqrt(2 * math.pi))
-_SELU_ALPHA, _SELU_SCALE = tl.constexpr(SELU_ALPHA), tl.constexpr(SELU_SCALE)
-_GELU_TANH_SCALE = tl.constexpr(GELU_TANH_SCALE)
-_GELU_TANH_CUBIC = tl.constexpr(GELU_TANH_CUBIC)
-
-# --- primitives -----------------------------------------------------------------------------------
-
-
-@triton.jit
-def _approximate(instruction: tl.constexpr, x):
-    return tl.inline_asm_elementwise(
-        instruction + ".approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1
-    )
-
-
-@triton.jit
-def _exp2(x):
-    return _approximate("ex2", x) if x.dtype == tl.float32 and _ON_DEVICE else tl.exp2(x)
-
-
-@triton.jit
-def _reciprocal(x):
-    return _approximate("rcp", x) if x.dtype == tl.float32 and _ON_DEVICE else 1 / x
-
-
-@triton.jit
-def _within_a_turn(x):
-    """x minus a multiple of 2π: the instructions are accurate only from -π to π."""
-    turns = (x * _TURN + 12582912.0) - 12582912.0  # 1.5 · 2^23 rounds to an integer
-    return tl.fma(turns, -0.0019353071795864769, tl.fma(turns, -6.28125, x))
-
-
-@triton.jit
-def _sin(x):
-    if x.dtype == tl.float32 and _ON_DEVICE:
-        return _approximate("sin", _within_a_turn(x))
-    else:
-        return tl.sin(x)
-
-
-@triton.jit
-def _cos(x):
-    if x.dtype == tl.float32 and _ON_DEVICE:
-        return _approximate("cos", _within_a_turn(x))
-    else:
-        return tl.cos(x)
-
-
-@triton.jit
-def _copysign(magnitude, sign):
-    """The magnitude, which must not be negative, with the sign of ``sign``."""
-    if magnitude.dtype == tl.float32 and _ON_DEVICE:
-        return tl.inline_asm_elementwise(
-            "copysign.f32 $0, $2, $1;",
-            "=f,f,f",
-            [magnitude, sign],
-            tl.float32,
-            is_pure=True,
-            pack=1,
-        )
-    else:
-        return tl.where(sign < 0, -magnitude, magnitude)
+# --- shared by several rows -----------------------------------------------------------------------
 
 
 @triton.jit
 def _exp2_change(u, v, gap, coarse: tl.constexpr = False, unit: tl.constexpr = 1.0):
     """2^u, 2^v and 2^v - 2^u, given gap = (v - u) log(2) / unit; coarse: to 3e-5."""
-    at_u, at_v = _exp2(u), _exp2(v)
+    at_u, at_v = exp2(u), exp2(v)
     if coarse:
         small = (at_u + at_v) * (0.5 * gap)
         return at_u, at_v, tl.where(tl.abs(gap) < 2**-6, small, at_v - at_u)
@@ -116,7 +67,7 @@ def _part(x, delta):
     """The change of max(x, 0) from x to b, exactly 0 where both are negative."""
     # max(b, 0) - max(x, 0) would cancel, and h minus its part below zero would not be 0 once the
     # compiler fuses the product h = xδ into the subtraction. -1.0 * y is free, but -y is not.
-    return tl.maximum(tl.fma(x, delta, tl.minimum(x, 0.0)), -1.0 * tl.maximum(x, 0.0), _NAN)
+    return tl.maximum(tl.fma(x, delta, tl.minimum(x, 0.0)), -1.0 * tl.maximum(x, 0.0), NAN)
 
 
 @triton.jit
@@ -150,9 +101,9 @@ def q_identity(x, delta, p0: tl.constexpr, p1: tl.constexpr):
 @triton.jit
 def q_relu(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     crossing, negative = delta < -1, x < 0
-    inverse = _reciprocal(delta)
+    inverse = reciprocal(delta)
     crossed = tl.where(negative, 1 + delta, -1.0) * inverse
-    value = tl.where(crossing, x * crossed, tl.maximum(x, 0.0, _NAN))
+    value = tl.where(crossing, x * crossed, tl.maximum(x, 0.0, NAN))
     part = tl.minimum(1 + delta, 0.0) * inverse
     return value, tl.where(negative, part, 1 - part)
 
@@ -168,9 +119,9 @@ def q_leaky_relu(x, delta, negative_slope: tl.constexpr, p1: tl.constexpr):
 def _clamp_change(x, delta, low: tl.constexpr, high: tl.constexpr):
     """clamp(b) - clamp(x), and whether x and b lie inside."""
     bottom, top = tl.full(x.shape, low, x.dtype), tl.full(x.shape, high, x.dtype)
-    clamped = tl.minimum(tl.maximum(x, bottom, _NAN), top, _NAN)
+    clamped = tl.minimum(tl.maximum(x, bottom, NAN), top, NAN)
     change = tl.fma(x, delta, x - clamped)
-    change = tl.minimum(tl.maximum(change, low - clamped, _NAN), high - clamped, _NAN)
+    change = tl.minimum(tl.maximum(change, low - clamped, NAN), high - clamped, NAN)
     # For b, compare h with the distance to the kink: b itself may round onto the kink.
     h = x * delta
     return change, (x >= low) & (x < high), (h >= low - x) & (h < high - x)
@@ -179,7 +130,7 @@ def _clamp_change(x, delta, low: tl.constexpr, high: tl.constexpr):
 @triton.jit
 def q_hardtanh(x, delta, low: tl.constexpr, high: tl.constexpr):
     change, x_inside, b_inside = _clamp_change(x, delta, low, high)
-    inverse = _reciprocal(delta)
+    inverse = reciprocal(delta)
     crossing = tl.where(b_inside, 1 + delta, tl.where(x_inside, -1.0, 0.0)) * inverse
     return change * inverse, tl.where(x_inside & b_inside, 1.0, crossing)
 
@@ -193,7 +144,7 @@ def q_relu6(x, delta, p0: tl.constexpr, p1: tl.constexpr):
 def q_hardswish(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     q = 1 + delta
     b = x * q
-    inverse = _reciprocal(delta)
+    inverse = reciprocal(delta)
     b_is_far, w = tl.abs(q) > 1, _weight(q)
     change, x_inside, b_inside = _clamp_change(x, delta, -3.0, 3.0)
     # x / 6 + 1/2 would not be 0 at -3 once fused.
@@ -213,10 +164,10 @@ def q_hardswish(x, delta, p0: tl.constexpr, p1: tl.constexpr):
 def _elu(x, delta, alpha: tl.constexpr, coarse: tl.constexpr):
     above = _part(x, delta)
     positive, negative = tl.maximum(x, 0.0), tl.minimum(x, 0.0)
-    below = tl.minimum(tl.fma(x, delta, positive), -1.0 * negative, _NAN)
-    u = negative * _LOG2_E
-    at_x, at_b, change = _exp2_change(u, u + below * _LOG2_E, below, coarse)
-    inverse = _reciprocal(delta)
+    below = tl.minimum(tl.fma(x, delta, positive), -1.0 * negative, NAN)
+    u = negative * LOG2_E
+    at_x, at_b, change = _exp2_change(u, u + below * LOG2_E, below, coarse)
+    inverse = reciprocal(delta)
     value = (above + alpha * change) * inverse
     q = 1 + delta
     slope = tl.where(tl.abs(q) > 1, at_b, at_x) + _weight(q) * (change * inverse)
@@ -238,8 +189,8 @@ def q_elu_half(x, delta, alpha: tl.constexpr, p1: tl.constexpr):
 
 @triton.jit
 def q_selu(x, delta, p0: tl.constexpr, p1: tl.constexpr):
-    value, slope = q_elu(x, delta, _SELU_ALPHA, 0.0)
-    return value * _SELU_SCALE, slope * _SELU_SCALE
+    value, slope = q_elu(x, delta, SELU_ALPHA, 0.0)
+    return value * SELU_SCALE, slope * SELU_SCALE
 
 
 @triton.jit
@@ -259,7 +210,7 @@ def _logistic(u, v, gap, delta, unit: tl.constexpr = 1.0):
     """
     at_b, at_x, fall = _exp2_change(v, u, gap, unit=unit)
     below = 1 + at_x
-    inverse = _reciprocal((below + below * at_b) * delta)
+    inverse = reciprocal((below + below * at_b) * delta)
     both = inverse * delta
     b_is_far = tl.abs(1 + delta) > 1
     sigma = both * (1 + tl.where(b_is_far, at_x, at_b))
@@ -270,17 +221,17 @@ def _logistic(u, v, gap, delta, unit: tl.constexpr = 1.0):
 def _logistic_below(u, v, h, delta):
     """The same for σ(-y), accurate where y < 0, with exp(y) = 2^u and 2^v."""
     largest: tl.constexpr = 55.0 if u.dtype == tl.float32 else 200.0
-    return _logistic(tl.minimum(u, largest, _NAN), tl.minimum(v, largest), -1.0 * h, delta)
+    return _logistic(tl.minimum(u, largest, NAN), tl.minimum(v, largest), -1.0 * h, delta)
 
 
 @triton.jit
 def q_sigmoid(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     largest: tl.constexpr = 115.0 if x.dtype == tl.float32 else 1000.0
     z = tl.abs(x)
-    u = z * -_LOG2_E
+    u = z * -LOG2_E
     v = tl.minimum(u * (1 + delta), largest)
     rise, e, sigma, bend = _logistic(u, v, z * delta, delta)
-    return _copysign(rise, x), e * sigma * sigma + _weight(1 + delta) * (rise * bend)
+    return copysign(rise, x), e * sigma * sigma + _weight(1 + delta) * (rise * bend)
 
 
 @triton.jit
@@ -318,15 +269,15 @@ def q_softplus(x, delta, beta: tl.constexpr, p1: tl.constexpr):
     z = tl.abs(x) * beta
     stretch = tl.where(delta < -1, -2 - delta, delta)  # |q| - 1
     gap = z * stretch
-    u = z * -_LOG2_E
+    u = z * -LOG2_E
     at_b, at_x, fall = _exp2_change(u * tl.abs(1 + delta), u, gap)
     total = 2 + at_x + at_b
-    inverse = _reciprocal(total * delta)
+    inverse = reciprocal(total * delta)
     bend = _double_artanh(fall * (inverse * delta)) * (1 / beta)
     value = (_part(x, delta) - bend) * (inverse * total)
 
     y = x * beta
-    u = y * _LOG2_E
+    u = y * LOG2_E
     fall, e, sigma, _ = _logistic_below(u, u * (1 + delta), y * delta, delta)
     return value, e * sigma - _weight(1 + delta) * fall
 
@@ -336,7 +287,7 @@ def q_softplus(x, delta, beta: tl.constexpr, p1: tl.constexpr):
 
 @triton.jit
 def q_silu(x, delta, p0: tl.constexpr, p1: tl.constexpr):
-    u = x * _LOG2_E
+    u = x * LOG2_E
     fall, e, sigma, bend = _logistic_below(u, u * (1 + delta), x * delta, delta)
     return _gated(x, delta, e * sigma, e * sigma * sigma, -1.0 * fall, fall * bend)
 
@@ -345,56 +296,23 @@ def q_silu(x, delta, p0: tl.constexpr, p1: tl.constexpr):
 def q_gelu_tanh(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     # x σ(v(y) log 2) with v(y) = linear y + y³ for a multiple y of x. Beyond the clamp σ is 1.
     largest: tl.constexpr = 3.375 if x.dtype == tl.float32 else 5.6
-    multiple: tl.constexpr = (_GELU_TANH_SCALE * _GELU_TANH_CUBIC * _LOG2_E) ** (1 / 3)
-    linear: tl.constexpr = _GELU_TANH_SCALE * _LOG2_E / multiple
+    multiple: tl.constexpr = (GELU_TANH_SCALE * GELU_TANH_CUBIC * LOG2_E) ** (1 / 3)
+    linear: tl.constexpr = GELU_TANH_SCALE * LOG2_E / multiple
     q, y = 1 + delta, x * multiple
     y_x, y_b = tl.minimum(y, largest), tl.minimum(y * q, largest)
     ratio_x, ratio_b, total = y_x * y_x + linear, y_b * y_b + linear, y_x + y_b
     gap = (y * delta) * (-1.0 * ratio_x - y_b * total)
-    fall, e, sigma, bend = _logistic(y_x * ratio_x, y_b * ratio_b, gap, delta, _LOG_2)
+    fall, e, sigma, bend = _logistic(y_x * ratio_x, y_b * ratio_b, gap, delta, LOG_2)
     value = x * (e * sigma - _weight(q) * fall)
 
     b_is_far = tl.abs(q) > 1
     far, near = tl.where(b_is_far, ratio_b, ratio_x), tl.where(b_is_far, ratio_x, ratio_b)
-    cubic: tl.constexpr = 3 * _LOG_2
-    start: tl.constexpr = -2 * _LOG_2 * linear  # v'(y) log 2 is start + cubic v(y) / y
+    cubic: tl.constexpr = 3 * LOG_2
+    start: tl.constexpr = -2 * LOG_2 * linear  # v'(y) log 2 is start + cubic v(y) / y
     bell = e * sigma * sigma
     bell_rise = (cubic * y_x) * total * bell + (near * cubic + start) * (fall * bend)
     bell_far = (far * cubic + start) * bell
     return value, _gated(y, delta, e * sigma, bell_far, -1.0 * fall, bell_rise)[1]
-
-
-# The tail P(N > y) for y ≥ 0 is 2^-z² t p(t), where z is a multiple of y and t = 1 / (z + origin).
-# Coefficients of p from the highest power down: the float32 ones keep p and its slope to 4e-7.
-_GAUSS_SCALE = tl.constexpr(math.sqrt(math.log2(math.e) / 2))
-_MILLS_ORIGIN = tl.constexpr(2.46180232)
-_MILLS = tl.constexpr(
-    (24.9687514, -43.58515505, 21.91334092, -0.5255734268, 2.256351996, 0.806327378, 0.339526689)
-)
-_MILLS_ORIGIN_64 = tl.constexpr(4.2466090014400955)
-_MILLS_64 = tl.constexpr(
-    (
-        -903431431.9379743,
-        1695929388.0206208,
-        -1265028703.266694,
-        415589405.5773341,
-        -3733640.8011351745,
-        -47113792.47667812,
-        19856646.7249453,
-        -5078989.812720241,
-        887198.2604474889,
-        -99484.62597576811,
-        17804.26725302292,
-        1884.8553125395943,
-        983.5220288079305,
-        289.9277366545456,
-        84.34211909068961,
-        22.83295953305437,
-        5.865971334910218,
-        1.4388798911213485,
-        0.33883037680683475,
-    )
-)
 
 
 @triton.jit
@@ -404,22 +322,22 @@ def q_gelu(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     #   |q| s(|b|) - s(|x|) = (|q| - 1) 2^-far² (m(near) - far chord) - min(|q|, 1) fall m(near),
     # where fall is that of 2^-z² from |x| to |b|, and chord that of m per step of z.
     single: tl.constexpr = x.dtype == tl.float32
-    origin: tl.constexpr = _MILLS_ORIGIN if single else _MILLS_ORIGIN_64
+    origin: tl.constexpr = MILLS_ORIGIN if single else MILLS_ORIGIN_64
     count: tl.constexpr = 7 if single else 19
-    mills: tl.constexpr = _MILLS if single else _MILLS_64
+    mills: tl.constexpr = MILLS if single else MILLS_64
     q = 1 + delta
-    z = tl.abs(x) * _GAUSS_SCALE
+    z = tl.abs(x) * GAUSS_SCALE
     b = z * tl.abs(q)
     near, far = tl.minimum(z, b), tl.maximum(z, b)
     across = tl.minimum(q, 0.0)
     stretch = delta - 2 * across  # |q| - 1
     rate = stretch * (z + b)
-    at_b, at_z, fall = _exp2_change(-1.0 * b * b, -1.0 * z * z, z * rate, unit=_LOG_2)
+    at_b, at_z, fall = _exp2_change(-1.0 * b * b, -1.0 * z * z, z * rate, unit=LOG_2)
     at_far = tl.minimum(at_z, at_b)
     fall = tl.minimum(tl.abs(q), 1.0) * fall
 
     # Horner's rule, and again on its steps for the chord of t p(t) in t. And far t = 1 - origin t.
-    t_near, t_far = _reciprocal(near + origin), _reciprocal(far + origin)
+    t_near, t_far = reciprocal(near + origin), reciprocal(far + origin)
     p = t_near * mills[0] + mills[1]  # a single mills[0] would be rounded to float32
     chord = t_far * mills[0] + p
     for i in tl.static_range(2, count):
@@ -427,8 +345,8 @@ def q_gelu(x, delta, p0: tl.constexpr, p1: tl.constexpr):
         chord = t_far * chord + p
     rest = p - (1 - t_far * origin) * chord
     tail = t_near * ((stretch * at_far) * rest - fall * p) + across
-    bell = (_DENSITY / _GAUSS_SCALE) * (fall * near - rate * at_far)
-    inverse = _reciprocal(delta)
+    bell = (DENSITY / GAUSS_SCALE) * (fall * near - rate * at_far)
+    inverse = reciprocal(delta)
     r, r_slope = tail * inverse, (tail + bell) * inverse
     return x * tl.where(x < 0, r, 1 - r), tl.where(x < 0, r_slope, 1 - r_slope)
 
@@ -438,12 +356,12 @@ def q_mish(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     # s(y) = tanh(softplus(y)) = 1 - 2 / (a² + 1) and s'(y) = 4e a / (a² + 1)², where e = exp(y) and
     # a = e + 1. Beyond the clamp s is 1.
     largest: tl.constexpr = 20.0 if x.dtype == tl.float32 else 50.0
-    u = x * _LOG2_E
+    u = x * LOG2_E
     v = tl.minimum(u * (1 + delta), largest)
     e_x, e_b, change = _exp2_change(tl.minimum(u, largest), v, x * delta)
     a_x, a_b = e_x + 1, e_b + 1
     d_x, d_b = a_x * a_x + 1, a_b * a_b + 1
-    inverse = _reciprocal(d_x * d_b * (0.5 * delta))
+    inverse = reciprocal(d_x * d_b * (0.5 * delta))
     both = inverse * delta
     b_is_far = tl.abs(1 + delta) > 1
     below = both * tl.where(b_is_far, d_x, d_b)  # 2 / (a² + 1) at the anchor
@@ -464,7 +382,7 @@ def q_softsign(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     # With z = |x|, spread = (1 + z)(1 + |b|) and m = min(q, 0): g = x (1 + 2 m z / δ) / spread and
     # dg = (1 - q z² + 4 m z / δ) / spread².
     z, q = tl.abs(x), 1 + delta
-    inverse = _reciprocal((1 + z) * (1 + z * tl.abs(q)) * delta)
+    inverse = reciprocal((1 + z) * (1 + z * tl.abs(q)) * delta)
     both = inverse * delta
     across = tl.minimum(q, 0.0) * z
     value = x * (both + 2 * across * inverse)
@@ -474,14 +392,14 @@ def q_softsign(x, delta, p0: tl.constexpr, p1: tl.constexpr):
 @triton.jit
 def q_sin(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     half = 0.5 * x * delta
-    sine = _sin(half)
+    sine = sin(half)
     if x.dtype == tl.float32:
         z = half * half
         p = -0.0001929696087 * z + 0.008329944565
         p = p * z - 0.16666599
         p = p * z + 0.9999999789
-        sine = tl.where(z < 1, half * p, sine)  # _sin bounds the absolute error only
-    chord = 2 * sine * _reciprocal(delta)
+        sine = tl.where(z < 1, half * p, sine)  # sin bounds the absolute error only
+    chord = 2 * sine * reciprocal(delta)
     q = 1 + delta
-    anchor = _cos(x * tl.where(tl.abs(q) > 1, q, 1.0))
-    return _cos(x + half) * chord, anchor - _weight(q) * (_sin(x + half) * chord)
+    anchor = cos(x * tl.where(tl.abs(q) > 1, q, 1.0))
+    return cos(x + half) * chord, anchor - _weight(q) * (sin(x + half) * chord)

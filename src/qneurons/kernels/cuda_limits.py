@@ -8,24 +8,24 @@ slope. They are pure expressions, so the compiler drops the result that is not u
 import triton
 import triton.language as tl
 
-from qneurons.kernels.cuda_forms import (
-    _DENSITY,
-    _GAUSS_SCALE,
-    _GELU_TANH_CUBIC,
-    _GELU_TANH_SCALE,
-    _LOG2_E,
-    _MILLS,
-    _MILLS_64,
-    _MILLS_ORIGIN,
-    _MILLS_ORIGIN_64,
-    _NAN,
-    _SELU_ALPHA,
-    _SELU_SCALE,
-    _copysign,
-    _cos,
-    _exp2,
-    _reciprocal,
-    _sin,
+from qneurons.kernels.cuda_math import (
+    DENSITY,
+    GAUSS_SCALE,
+    GELU_TANH_CUBIC,
+    GELU_TANH_SCALE,
+    LOG2_E,
+    MILLS,
+    MILLS_64,
+    MILLS_ORIGIN,
+    MILLS_ORIGIN_64,
+    NAN,
+    SELU_ALPHA,
+    SELU_SCALE,
+    copysign,
+    cos,
+    exp2,
+    reciprocal,
+    sin,
 )
 
 _FAR = tl.constexpr(1000.0)  # exp(-_FAR) is 0, while inf · 0 would be NaN
@@ -33,19 +33,19 @@ _FAR = tl.constexpr(1000.0)  # exp(-_FAR) is 0, while inf · 0 would be NaN
 
 @triton.jit
 def _size(x):
-    return tl.minimum(tl.abs(x), _FAR, _NAN)
+    return tl.minimum(tl.abs(x), _FAR, NAN)
 
 
 @triton.jit
 def _logistic(z):
-    e = _exp2(z * -_LOG2_E)
-    s = _reciprocal(1 + e)
+    e = exp2(z * -LOG2_E)
+    s = reciprocal(1 + e)
     return s, e * s
 
 
 @triton.jit
 def _mirrored(x, below, slope):
-    return tl.maximum(x, 0.0, _NAN) + below, tl.where(x < 0, slope, 1 - slope)
+    return tl.maximum(x, 0.0, NAN) + below, tl.where(x < 0, slope, 1 - slope)
 
 
 # --- piecewise linear -----------------------------------------------------------------------------
@@ -58,7 +58,7 @@ def q_identity(x, p0: tl.constexpr, p1: tl.constexpr):
 
 @triton.jit
 def q_relu(x, p0: tl.constexpr, p1: tl.constexpr):
-    return tl.maximum(x, 0.0, _NAN), tl.where(x < 0, 0.0, 1.0).to(x.dtype)
+    return tl.maximum(x, 0.0, NAN), tl.where(x < 0, 0.0, 1.0).to(x.dtype)
 
 
 @triton.jit
@@ -90,15 +90,15 @@ def q_hardswish(x, p0: tl.constexpr, p1: tl.constexpr):
 
 @triton.jit
 def q_elu(x, alpha: tl.constexpr, p1: tl.constexpr):
-    low = tl.maximum(tl.minimum(x, 0.0, _NAN), -_FAR, _NAN)
-    e = _exp2(low * _LOG2_E) * alpha
-    return tl.maximum(x, 0.0, _NAN) + low * e, tl.where(x < 0, e + low * e, 1.0)
+    low = tl.maximum(tl.minimum(x, 0.0, NAN), -_FAR, NAN)
+    e = exp2(low * LOG2_E) * alpha
+    return tl.maximum(x, 0.0, NAN) + low * e, tl.where(x < 0, e + low * e, 1.0)
 
 
 @triton.jit
 def q_selu(x, p0: tl.constexpr, p1: tl.constexpr):
-    value, slope = q_elu(x, _SELU_ALPHA, 0.0)
-    return value * _SELU_SCALE, slope * _SELU_SCALE
+    value, slope = q_elu(x, SELU_ALPHA, 0.0)
+    return value * SELU_SCALE, slope * SELU_SCALE
 
 
 @triton.jit
@@ -114,7 +114,7 @@ def q_celu(x, alpha: tl.constexpr, p1: tl.constexpr):
 def q_sigmoid(x, p0: tl.constexpr, p1: tl.constexpr):
     z = _size(x)
     s, t = _logistic(z)
-    return _copysign(z * (t * s), x), t * s * (1 - z * (s - t))
+    return copysign(z * (t * s), x), t * s * (1 - z * (s - t))
 
 
 @triton.jit
@@ -145,37 +145,37 @@ def q_silu(x, p0: tl.constexpr, p1: tl.constexpr):
 @triton.jit
 def q_gelu(x, p0: tl.constexpr, p1: tl.constexpr):
     single: tl.constexpr = x.dtype == tl.float32
-    origin: tl.constexpr = _MILLS_ORIGIN if single else _MILLS_ORIGIN_64
+    origin: tl.constexpr = MILLS_ORIGIN if single else MILLS_ORIGIN_64
     count: tl.constexpr = 7 if single else 19
-    mills: tl.constexpr = _MILLS if single else _MILLS_64
+    mills: tl.constexpr = MILLS if single else MILLS_64
     z = _size(x)
-    scaled = z * _GAUSS_SCALE
-    e, t = _exp2(-1.0 * scaled * scaled), _reciprocal(scaled + origin)
+    scaled = z * GAUSS_SCALE
+    e, t = exp2(-1.0 * scaled * scaled), reciprocal(scaled + origin)
     p = t * mills[0] + mills[1]
     for i in tl.static_range(2, count):
         p = t * p + mills[i]
-    tail, bell = e * (t * p), z * (e * _DENSITY)
+    tail, bell = e * (t * p), z * (e * DENSITY)
     return _mirrored(x, z * (bell - tail), tail - bell * (3 - z * z))
 
 
 @triton.jit
 def q_gelu_tanh(x, p0: tl.constexpr, p1: tl.constexpr):
-    z = tl.minimum(tl.abs(x), 50.0, _NAN)  # where σ(-v) is 0; beyond, the cube may overflow
-    square = z * z * _GELU_TANH_CUBIC
-    dv = (1 + 3 * square) * _GELU_TANH_SCALE
-    s, t = _logistic(z * _GELU_TANH_SCALE * (1 + square))
+    z = tl.minimum(tl.abs(x), 50.0, NAN)  # where σ(-v) is 0; beyond, the cube may overflow
+    square = z * z * GELU_TANH_CUBIC
+    dv = (1 + 3 * square) * GELU_TANH_SCALE
+    s, t = _logistic(z * GELU_TANH_SCALE * (1 + square))
     bell = z * (t * s)
-    bend = 5 * dv - 2 * _GELU_TANH_SCALE - z * dv * dv * (s - t)
+    bend = 5 * dv - 2 * GELU_TANH_SCALE - z * dv * dv * (s - t)
     return _mirrored(x, z * (bell * dv - t), t - bell * bend)
 
 
 @triton.jit
 def q_mish(x, p0: tl.constexpr, p1: tl.constexpr):
-    above = tl.maximum(x, -_FAR, _NAN)
-    y = tl.minimum(above, _FAR, _NAN)
-    e = _exp2(tl.abs(y) * -_LOG2_E)
+    above = tl.maximum(x, -_FAR, NAN)
+    y = tl.minimum(above, _FAR, NAN)
+    e = exp2(tl.abs(y) * -LOG2_E)
     n, unit = 1 + e, tl.where(y < 0, 1.0, e)
-    inverse = _reciprocal(n * n + unit * unit)
+    inverse = reciprocal(n * n + unit * unit)
     factor = tl.where(y < 0, e, 1.0) * (n + unit) * inverse
     bell = y * (4 * e * unit * inverse * inverse)
     bend = unit * unit * (2 * n - unit) + n * n * (3 * unit - 2 * n)
@@ -189,15 +189,15 @@ def q_mish(x, p0: tl.constexpr, p1: tl.constexpr):
 def q_softsign(x, p0: tl.constexpr, p1: tl.constexpr):
     largest: tl.constexpr = 3.0e38 if x.dtype == tl.float32 else 1.0e308
     z = tl.abs(x)
-    inverse = _reciprocal(1 + z)
-    ratio = tl.minimum(z, largest, _NAN) * inverse
-    return _copysign(ratio * inverse, x), (inverse - ratio) * inverse * inverse
+    inverse = reciprocal(1 + z)
+    ratio = tl.minimum(z, largest, NAN) * inverse
+    return copysign(ratio * inverse, x), (inverse - ratio) * inverse * inverse
 
 
 @triton.jit
 def q_sin(x, p0: tl.constexpr, p1: tl.constexpr):
-    cos = _cos(x)
-    return x * cos, cos - x * _sin(x)
+    at_x = cos(x)
+    return x * at_x, at_x - x * sin(x)
 
 
 @triton.jit

@@ -36,7 +36,9 @@ def _limit_backward(grad: Tensor, x: Tensor, name: str, parameters: list[float])
     return backend.limit_backward(grad, x, name, parameters)
 
 
-def _limit_of_batch(info: Any, in_dims: tuple[int, ...], x: Tensor, *row: Any) -> tuple[Tensor, int]:
+def _limit_of_batch(
+    info: Any, in_dims: tuple[int, ...], x: Tensor, *row: Any
+) -> tuple[Tensor, int]:
     return _limit_op(x, *row), in_dims[0]
 
 

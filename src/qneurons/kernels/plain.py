@@ -33,8 +33,9 @@ def backward(
     """
     dtype = compute_dtype(x)
     delta = seeded_delta(x.shape, seed, lam, phi, inner, dtype=dtype)
-    value, slope = getattr(closed_forms, name)(x.to(dtype), delta, grad is not None, *parameters)
-    result = value if grad is None else grad * slope
+    wide = x.to(dtype)
+    value, slope = getattr(closed_forms, name)(wide, delta, grad is not None, *parameters)
+    result = value if grad is None else grad * torch.where(wide.isnan(), wide, slope)
     return (torch.empty_like(x) if out is None else out).copy_(result)
 
 
@@ -46,9 +47,11 @@ def limit_backward(
 ) -> Tensor:
     """The gradient of the limit f'(x)x with respect to x; without ``grad``, the limit itself."""
     wide = x.to(compute_dtype(x))
-    value, slope = getattr(limits, name)(wide, grad is not None, *parameters)
-    result = value if grad is None else grad * torch.where(wide.isnan(), wide, slope)
-    return torch.empty_like(x).copy_(result)
+    result, slope = getattr(limits, name)(wide, grad is not None, *parameters)
+    if grad is not None:
+        result = torch.where(wide.isnan(), wide, slope) * grad
+    # Compiled by torch 2.11, a Function that returns result.to(result.dtype) has gradient 0.
+    return result if result.dtype == x.dtype else result.to(x.dtype)
 
 
 limit = partial(limit_backward, None)

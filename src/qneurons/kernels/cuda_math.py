@@ -1,0 +1,108 @@
+"""Elementary functions and constants for Triton device functions."""
+# mypy: disable-error-code="no-untyped-def, import-untyped"
+
+import math
+
+import triton
+import triton.language as tl
+
+from qneurons import closed_forms
+
+ON_DEVICE = tl.constexpr(not triton.knobs.runtime.interpret)  # the interpreter has no assembly
+NAN = tl.constexpr(tl.PropagateNan.ALL)
+LOG2_E = tl.constexpr(math.log2(math.e))
+LOG_2 = tl.constexpr(math.log(2))
+TURN = tl.constexpr(0.5 / math.pi)
+DENSITY = tl.constexpr(1 / math.sqrt(2 * math.pi))
+SELU_ALPHA = tl.constexpr(closed_forms.SELU_ALPHA)
+SELU_SCALE = tl.constexpr(closed_forms.SELU_SCALE)
+GELU_TANH_SCALE = tl.constexpr(closed_forms.GELU_TANH_SCALE)
+GELU_TANH_CUBIC = tl.constexpr(closed_forms.GELU_TANH_CUBIC)
+
+# The tail P(N > y) for y ≥ 0 is 2^-z² t p(t), where z is a multiple of y and t = 1 / (z + origin).
+# Coefficients of p from the highest power down: the float32 ones keep p and its slope to 4e-7.
+GAUSS_SCALE = tl.constexpr(math.sqrt(math.log2(math.e) / 2))
+MILLS_ORIGIN = tl.constexpr(2.46180232)
+MILLS = tl.constexpr(
+    (24.9687514, -43.58515505, 21.91334092, -0.5255734268, 2.256351996, 0.806327378, 0.339526689)
+)
+MILLS_ORIGIN_64 = tl.constexpr(4.2466090014400955)
+MILLS_64 = tl.constexpr(
+    (
+        -903431431.9379743,
+        1695929388.0206208,
+        -1265028703.266694,
+        415589405.5773341,
+        -3733640.8011351745,
+        -47113792.47667812,
+        19856646.7249453,
+        -5078989.812720241,
+        887198.2604474889,
+        -99484.62597576811,
+        17804.26725302292,
+        1884.8553125395943,
+        983.5220288079305,
+        289.9277366545456,
+        84.34211909068961,
+        22.83295953305437,
+        5.865971334910218,
+        1.4388798911213485,
+        0.33883037680683475,
+    )
+)
+
+
+@triton.jit
+def approximate(instruction: tl.constexpr, x):
+    return tl.inline_asm_elementwise(
+        instruction + ".approx.ftz.f32 $0, $1;", "=f,f", [x], tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
+def exp2(x):
+    return approximate("ex2", x) if x.dtype == tl.float32 and ON_DEVICE else tl.exp2(x)
+
+
+@triton.jit
+def reciprocal(x):
+    return approximate("rcp", x) if x.dtype == tl.float32 and ON_DEVICE else 1 / x
+
+
+@triton.jit
+def within_a_turn(x):
+    """x minus a multiple of 2π: the instructions are accurate only from -π to π."""
+    turns = (x * TURN + 12582912.0) - 12582912.0  # 1.5 · 2^23 rounds to an integer
+    return tl.fma(turns, -0.0019353071795864769, tl.fma(turns, -6.28125, x))
+
+
+@triton.jit
+def sin(x):
+    if x.dtype == tl.float32 and ON_DEVICE:
+        return approximate("sin", within_a_turn(x))
+    else:
+        return tl.sin(x)
+
+
+@triton.jit
+def cos(x):
+    if x.dtype == tl.float32 and ON_DEVICE:
+        return approximate("cos", within_a_turn(x))
+    else:
+        return tl.cos(x)
+
+
+@triton.jit
+def copysign(magnitude, sign):
+    """The magnitude, which must not be negative, with the sign of ``sign``."""
+    if magnitude.dtype == tl.float32 and ON_DEVICE:
+        return tl.inline_asm_elementwise(
+            "copysign.f32 $0, $2, $1;",
+            "=f,f,f",
+            [magnitude, sign],
+            tl.float32,
+            is_pure=True,
+            pack=1,
+        )
+    else:
+        return tl.where(sign < 0, -magnitude, magnitude)
