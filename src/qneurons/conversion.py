@@ -98,7 +98,6 @@ def _maker(
     """Reads the setting, and gives a function that makes the module of a row in it."""
     if setting == "limit":
         return QLimit
-    schedule = None
     if isinstance(setting, str):
         try:
             schedule = parse_schedule(setting)
@@ -107,12 +106,14 @@ def _maker(
                 f"unknown setting {setting!r}; write 'limit', 'c<lam>' (a constant), 'a<lam0>' "
                 "(annealed) or 'a<lam0>@<gamma>', for example 'c0.1' or 'a1'"
             ) from error
-    lam = setting if schedule is None else schedule(epoch=1)
+        lam, annealing = schedule(epoch=1), schedule if isinstance(schedule, Annealed) else None
+    else:
+        lam, annealing = setting, None
 
     def make(row: Activation) -> QActivation:
-        own = CLASSES.get(row.name) or partial(QActivation, row.name)
+        own: Callable[..., QActivation] = CLASSES.get(row.name) or partial(QActivation, row.name)
         new = own(lam=lam, phi=phi, eval_mode=eval_mode, **row.parameters)
-        new.schedule = schedule if isinstance(schedule, Annealed) else None
+        new.schedule = annealing
         return new
 
     return make

@@ -87,10 +87,10 @@ class _Difference(torch.autograd.Function):
         inner: int,
         activation: Activation,
     ) -> Tensor:
-        if delta is None and seed is None:
-            return (plain if is_compiling() else ops).limit(x, *kernel_row(activation))
-        if delta is None:
+        if seed is not None:
             return ops.sample(x, seed, lam, phi, inner, *kernel_row(activation))
+        if delta is None:
+            return (plain if is_compiling() else ops).limit(x, *kernel_row(activation))
         value = given_delta.difference(x.to(delta.dtype), delta, activation)
         # Compiled by torch 2.11, a Function that returns value.to(value.dtype) has gradient 0.
         return value if value.dtype == x.dtype else value.to(x.dtype)
@@ -142,12 +142,11 @@ class _Slope(torch.autograd.Function):
         inner: int,
         activation: Activation,
     ) -> Tensor:
-        if delta is None and seed is None:
-            return (plain if is_compiling() else ops).limit_backward(
-                grad, x, *kernel_row(activation)
-            )
+        row = kernel_row(activation)
+        if seed is not None:
+            return ops.sample_backward(grad, x, seed, lam, phi, inner, *row)
         if delta is None:
-            return ops.sample_backward(grad, x, seed, lam, phi, inner, *kernel_row(activation))
+            return (plain if is_compiling() else ops).limit_backward(grad, x, *row)
         return given_delta.difference_and_slope(x.to(delta.dtype), delta, activation)[1]
 
     setup_context = staticmethod(_Difference.setup_context)
