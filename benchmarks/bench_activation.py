@@ -1,9 +1,9 @@
-"""Time and memory of a q-activation by size: the README's table for the CPU.
+"""Time and memory of a q-activation by size: a table of docs/performance.md.
 
     python benchmarks/bench_activation.py [--activation elu] [--sizes 12 14 16 18 20 22 24]
 
 `qneurons bench` measures everything else. Rows are appended to results/activation-cpu.csv (or
--cuda), the table goes to activation-cpu.md beside it and, with --readme, into the README.
+-cuda). With --page the table goes into docs/performance.md.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def main():
     parser.add_argument("--dtype", default="float32", choices=bench.DTYPES)
     parser.add_argument("--sizes", type=int, nargs="+", default=[12, 14, 16, 18, 20, 22, 24])
     parser.add_argument("--seconds", type=float, default=6.0, help="a size, in all")
-    parser.add_argument("--readme", action="store_true", help="put the table into the README")
+    parser.add_argument("--page", action="store_true", help="put it into docs/performance.md")
     options = parser.parse_args()
 
     device = torch.device(options.device)
@@ -69,10 +69,9 @@ def main():
         f"{origin['commit']}, {origin['date'][:10]}). Bytes kept for backward are an element's, "
         f"beyond x.\n\n{table(rows)}\n"
     )
-    path.with_suffix(".md").write_text(text)
     print("\n" + text)
-    if options.readme:
-        write_between(ROOT / "README.md", "benchmark", text)
+    if options.page:
+        write_between(ROOT / "docs" / "performance.md", "sizes", text)
 
 
 if __name__ == "__main__":

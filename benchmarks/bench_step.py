@@ -1,8 +1,9 @@
-"""Time of a training step of the paper's MNIST-CNN, with the q-activation and with the plain one.
+"""Time of a pass through the paper's MNIST-CNN, with the q-activation and with the plain one.
 
     python benchmarks/bench_step.py [--activation elu] [--precision tf32 fp32]
 
-Rows are appended to results/activation-cpu.csv (or -cuda), which gpu_table.py reads.
+A pass is a training step, or a forward in evaluation. Rows are appended to
+results/activation-cpu.csv (or -cuda), which performance.py reads.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
+import qneurons as qn
 from qneurons import bench
 from qneurons.activations import resolve
 from qneurons.measuring import failure_noted, measure, ratio
@@ -21,23 +23,24 @@ from qneurons.provenance import provenance
 from qneurons.study.networks import build
 from qneurons.study.packs.pack import computing
 
-STEP = "training step"
+PASSES = TRAINING, EVALUATION = "training step", "evaluation"
 
 
 @dataclass(frozen=True)
 class StepCase:
-    """One training step of the paper's MNIST-CNN, in ``"fp32"`` or ``"tf32"``."""
+    """One pass through the paper's MNIST-CNN, in ``"fp32"`` or ``"tf32"``."""
 
     activation: str
     precision: str
     batch: int = 64
+    step: str = TRAINING
 
     def about(self):
-        which = f"{STEP}, MNIST-CNN, batch {self.batch}"
+        which = f"{self.step}, MNIST-CNN, batch {self.batch}"
         return {"activation": self.activation, "pass": which, "dtype": self.precision}
 
     def measure(self, device: torch.device, *, seconds: float):
-        """Measures the step with the plain activation and with ours."""
+        """Measures the pass with the plain activation and with ours."""
         images = torch.rand(self.batch, 1, 28, 28, device=device)
         labels = torch.randint(10, (self.batch,), device=device)
         rows = {variant: self.about() | {"variant": variant} for variant in ("plain", "qneurons")}
@@ -47,8 +50,13 @@ class StepCase:
         with computing(self.precision, device):
             for (variant, row), kind in zip(rows.items(), ("base", "q"), strict=True):
                 model = build("mnist-cnn", images.shape[1:], resolve(self.activation), kind)
+                model.to(device)
                 with failure_noted(row):
-                    calls[variant] = training_step(model.to(device), images, labels)
+                    calls[variant] = (
+                        training_step(model, images, labels)
+                        if self.step == TRAINING
+                        else evaluation(model, images)
+                    )
             timings = measure(calls, device, seconds=seconds)
         for variant, timing in timings.items():
             rows[variant] |= timing
@@ -87,6 +95,19 @@ def training_step(model, images, labels):
     return graph.replay
 
 
+def evaluation(model, images):
+    """A forward in evaluation, in eager mode and in the limit."""
+    for module in model.eval().modules():
+        if isinstance(module, qn.QActivation):
+            module.eval_mode = "limit"
+
+    @torch.inference_mode()
+    def forward():
+        return model(images)
+
+    return forward
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--activation", default="elu")
@@ -97,11 +118,16 @@ def main():
     device = torch.device(options.device)
     path = bench.results_file(Path(__file__).parent / "results", device)
     origin = provenance(device, shlex.join(["python", *sys.argv]))
-    for precision in options.precision:
-        rows = bench.run(StepCase(options.activation, precision), device, seconds=options.seconds)
+    cases = [
+        StepCase(options.activation, precision, batch, step)
+        for precision in options.precision
+        for step, batch in ((TRAINING, 64), (EVALUATION, 64), (EVALUATION, 1000))
+    ]
+    for case in cases:
+        rows = bench.run(case, device, seconds=options.seconds)
         bench.append_rows(path, bench.COLUMNS, (row | origin for row in rows))
         for row in rows:
-            print(precision, row["variant"], row.get("error") or f"{row['median_us']:.1f} us")
+            print(case, row["variant"], row.get("error") or f"{row['median_us']:.1f} us")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ def measured():
 def test_every_variant_has_both_passes_and_there_is_a_copy(measured):
     assert list(by_key(measured)) == [
         ("copy", bench.FORWARD),
-        *((name, which) for name in ("plain", "snippet", "qneurons") for which in PASSES),
+        *((name, bench.EVALUATION) for name in ("plain", "qneurons")),
+        *((name, which) for name in ("plain", "snippet", "qneurons", "limit") for which in PASSES),
     ]
     assert not any(row.get("error") for row in measured)
 

@@ -26,12 +26,13 @@ def test_a_step_learns():
     assert F.cross_entropy(model(images), labels) < before
 
 
-def test_the_step_of_both_is_measured_and_precision_is_put_back():
+@pytest.mark.parametrize("step", bench_step.PASSES)
+def test_the_step_of_both_is_measured_and_precision_is_put_back(step):
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    case = bench_step.StepCase("elu", "tf32", batch=2)
+    case = bench_step.StepCase("elu", "tf32", batch=2, step=step)
     rows = bench.run(case, torch.device("cpu"), seconds=0)
     assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
     plain, ours = rows
     assert (plain["variant"], ours["variant"]) == ("plain", "qneurons")
     assert ours["to_plain"] == ours["median_us"] / plain["median_us"]
-    assert "batch 2" in ours["pass"]
+    assert ours["pass"] == f"{step}, MNIST-CNN, batch 2"

@@ -1,4 +1,4 @@
-"""The benchmark: q-activations beside the plain ones, the paper's snippet and a copy."""
+"""The benchmark: q-activations and limits beside plain activations, the snippet and a copy."""
 
 import csv
 import functools
@@ -18,7 +18,7 @@ from qneurons.measuring import Call, Row, failure_noted, measure, ratio
 from qneurons.provenance import ORIGIN
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
-FORWARD, BOTH = "forward", "forward + backward"
+FORWARD, BOTH, EVALUATION = "forward", "forward + backward", "evaluation"
 COLUMNS = (
     *("activation", "variant", "pass", "dtype", "elements"),
     *("median_us", "p20_us", "p80_us", "samples", "to_copy", "to_plain"),
@@ -63,16 +63,18 @@ class ActivationCase:
         f = plain(resolve(self.activation))
         ours = qn.QActivation(self.activation).to(device)
         functions: dict[str, Any] = {"plain": f, "snippet": paper_snippet(f), "qneurons": ours}
+        functions["limit"] = qn.QLimit(self.activation)
         if self.compiled:
             torch.compiler.reset()  # all snippets share a code object, whose recompiles are limited
-            for name in ("snippet", "qneurons"):
+            for name in ("snippet", "qneurons", "limit"):
                 functions[f"{name}, compiled"] = torch.compile(functions[name], dynamic=False)
         return functions
 
     def measure(self, device: torch.device, *, seconds: float) -> list[Row]:
         """Measures every variant, forward and forward + backward, and a copy of the tensor.
 
-        Forward is timed as in training: x requires grad, and the graph is built and dropped.
+        Forward is timed as in training: x requires grad, and the graph is built and dropped. The
+        plain activation and ours are also timed in evaluation, in inference mode.
         """
         dtype = getattr(torch, self.dtype)
         x = torch.randn(self.elements, device=device).to(dtype).requires_grad_()
@@ -83,7 +85,17 @@ class ActivationCase:
             x.grad = None
             function(x).backward(gradient)
 
+        @torch.inference_mode()
+        def evaluate(function: Callable[[Tensor], Tensor]) -> Tensor:
+            return function(source)
+
         calls: dict[Any, Call] = {("copy", FORWARD): lambda: target.copy_(source)}
+        evaluated = {
+            "plain": functions["plain"],
+            "qneurons": qn.QActivation(self.activation).eval(),
+        }
+        for name, function in evaluated.items():
+            calls[name, EVALUATION] = functools.partial(evaluate, function)
         for name, function in functions.items():
             calls[name, FORWARD] = functools.partial(function, x)
             calls[name, BOTH] = functools.partial(forward_backward, function)

@@ -29,8 +29,17 @@ def test_bench_prints_a_table_and_appends_rows(tmp_path):
     for number in (1, 2):
         result = run(tmp_path, "elu", "--elements", "2**8", "--dtype", "float32")
         assert result.exit_code == 0, result.output
-        assert len(rows(tmp_path)) == 7 * number
-    for text in ("elu", "snippet", "qneurons", "forward + backward", "× plain", torch.__version__):
+        assert len(rows(tmp_path)) == 11 * number
+    for text in (
+        "elu",
+        "snippet",
+        "qneurons",
+        "forward + backward",
+        "evaluation",
+        "limit",
+        "× plain",
+        torch.__version__,
+    ):
         assert text in result.output
     assert all(len(line) < 210 for line in result.output.splitlines())
     assert {row["elements"] for row in rows(tmp_path)} == {"256"}
