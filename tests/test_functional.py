@@ -676,6 +676,14 @@ BAD_CALLS = {
         (ValueError, "'ellu'.*'elu'.*: sigmoid, tanh, relu"),
     ),
     "no activation": (lambda: q_activation(FLOATS, None), (TypeError, 'None.*"elu"')),
+    "training as text": (
+        lambda: q_activation(FLOATS, "elu", training="no"),
+        (TypeError, "training must be True or False, got 'no'"),
+    ),
+    "number for generator": (
+        lambda: q_activation(FLOATS, "elu", generator=5),
+        (TypeError, "generator must be a torch.Generator, got 5; .*manual_seed"),
+    ),
     "class for activation": (
         lambda: q_limit(FLOATS, nn.ELU),
         (TypeError, r"<class .*ELU'>.*nn\.ELU\(alpha=0\.5\)"),

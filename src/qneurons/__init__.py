@@ -109,4 +109,4 @@ else:
         return value
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return [*__all__, "__version__"]

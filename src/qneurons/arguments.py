@@ -49,6 +49,17 @@ def check_eval_mode(eval_mode: Mode) -> Mode:
     return eval_mode
 
 
+def check_options(training: bool, eval_mode: Mode, generator: torch.Generator | None) -> None:
+    if not isinstance(training, bool):
+        raise TypeError(f"training must be True or False, got {training!r}")
+    check_eval_mode(eval_mode)
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(
+            f"generator must be a torch.Generator, got {generator!r}; for example "
+            "torch.Generator().manual_seed(7)"
+        )
+
+
 def check_lam(lam: float | Tensor, x: Tensor) -> float | Tensor:
     if not isinstance(lam, Tensor):
         return check_nonnegative("lam", lam)

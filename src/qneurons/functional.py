@@ -11,9 +11,9 @@ from qneurons.activations import Activation, ActivationLike, resolve
 from qneurons.arguments import (
     Mode,
     Options,
-    check_eval_mode,
     check_lam,
     check_nonnegative,
+    check_options,
     check_seed,
     check_x,
     find_grouping,
@@ -75,7 +75,7 @@ def q_activation(
         >>> q_activation(x, "elu", training=False)
         tensor([-0.3679, -0.3033, 1.0000])
     """
-    check_eval_mode(eval_mode)
+    check_options(training, eval_mode, generator)
     check_x(x)
     lam, phi, row = check_lam(lam, x), check_nonnegative("phi", phi), resolve(activation)
     if seed is not None:
