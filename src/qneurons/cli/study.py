@@ -64,7 +64,7 @@ def show(
         shown = {"batch_size": "batch size", "learning_rate": "learning rate"}
         shown |= {"learning_rate_decay": "decay", "phi": "φ"}
         for name in YOUNGER:
-            if any(name in run.content() for run in study.runs):
+            if any(getattr(run, name) != getattr(Run, name) for run in study.runs):
                 shown[name] = name.replace("_", " ")
         groups: dict[tuple[object, ...], list[Run]] = {}
         for run in study.runs:

@@ -86,8 +86,8 @@ class Run:
     learning_rate_decay: float = 1e-6
     phi: float = 1e-3
     momentum: float = 0.0
-    augment: str = "none"
-    held_out: int = 0
+    augment: str = "none"  # how training images are moved, in the notation of an Augmentation
+    held_out: int = 0  # so many of the last training images take the place of the test set
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

@@ -67,21 +67,13 @@ def test_a_run_in_a_pack_is_the_run_alone(network, epochs, dropout):
         assert numbers(records[i]) == pytest.approx(numbers(record), rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("network", "protocol"),
-    [
-        *(("mnist-mlp", {key: value}) for key, value in PROTOCOL.items()),
-        ("mnist-cnn-no-norm", PROTOCOL),
-        ("cifar-cnn", PROTOCOL),
-    ],
-)
-def test_a_run_of_another_protocol_in_a_pack_is_the_run_alone(network, protocol):
+@pytest.mark.parametrize("network", ["mnist-mlp", "mnist-cnn-no-norm", "cifar-cnn"])
+def test_a_run_of_another_protocol_in_a_pack_is_the_run_alone(network):
     dataset = data(SHAPES[network.removesuffix("-no-norm")])
-    settings = ["base", "n0.01", "limit", "a5"] if network == "mnist-mlp" else ["base", "a5"]
-    together = runs(settings, network, (3, 4), True, ("elu", "tanh"), **protocol)
-    pack, records = train(together, dataset, 2 if network == "mnist-mlp" else 1)
-    for i in range(0, len(together), 5):
-        alone, [record] = train(together[i : i + 1], dataset, pack.epoch)
+    together = runs(["base", "n0.01", "c0.1"], network, (3, 4), True, **PROTOCOL)
+    pack, records = train(together, dataset, 1)
+    for i in (3, 4):  # noise on the gradients, and q; of one seed and of the other
+        alone, [record] = train(together[i : i + 1], dataset, 1)
         for name, value in alone.state().items():
             torch.testing.assert_close(pack.state()[name][i], value[0], rtol=1e-9, atol=1e-9)
         assert numbers(records[i]) == pytest.approx(numbers(record), rel=1e-9)

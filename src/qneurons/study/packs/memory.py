@@ -13,7 +13,7 @@ from qneurons.study.runs import Run
 
 CPU_PACK = 10  # more runs gain nothing on a few cores
 CUDA_PACK = 512
-SHARE = 0.8  # of the free memory: the allocator, cuDNN and other processes need the rest
+SHARE = 0.8  # of the free memory: the allocator, cuDNN, data and other processes need the rest
 COPIES_OF_WEIGHTS = 4  # weights, gradients, a state on its way to the store, workspace
 COPIES_WITH_MOMENTUM = 6  # and velocities, which are also in the state
 COPIES_OF_VALUES = 4  # input and output of a layer, and the gradients of both

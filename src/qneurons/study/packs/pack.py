@@ -33,7 +33,7 @@ class Pack:
 
     Everything random is a function of a run's seed, the epoch and the step. So a run can continue
     from its tensors after an epoch, alone or in any pack, and runs with the same seed share their
-    initial weights, the order of their data and their draws.
+    initial weights, the order and the moves of their data, and their draws.
 
     Args:
         runs: with equal :func:`packable`. Runs with the same activation and kind of setting should
@@ -116,13 +116,13 @@ class Pack:
         return {k: v.detach().to("cpu", copy=True) for k, v in self.network.tensors.items()}
 
     def _begin(self, epoch: int) -> None:
-        """Draws order and moves of the images and all seeds of steps; sets λ and learning rates."""
+        """Draws the order of images, their moves and the seeds of steps; sets λ and the rates."""
         self.lam = [setting.lam(epoch) for setting in self.settings]
         self.network.set_lam(self.lam)
         streams = [stream(seed, "order", epoch) for seed in self.distinct_seeds]
         self.order.copy_(orders(torch.tensor(streams, device=self.device), self.order.shape[1]))
         if self.augmentation is not None:
-            for moves, seed in zip(self.moves, self.distinct_seeds, strict=True):  # they are large
+            for moves, seed in zip(self.moves, self.distinct_seeds, strict=True):  # saves memory
                 of_epoch = stream(seed, "augmentation", epoch)
                 draws = uniforms(of_epoch, len(moves), NUM_DRAWS, self.device)
                 moves.copy_(self.augmentation.matrices(draws))
