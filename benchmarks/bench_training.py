@@ -25,7 +25,7 @@ from qneurons.activations import resolve
 from qneurons.measuring import measure as measure_calls
 from qneurons.provenance import ORIGIN, provenance
 from qneurons.study.data import DATASETS, Dataset
-from qneurons.study.networks import NETWORKS, build
+from qneurons.study.networks import build
 from qneurons.study.packs import Pack, computing
 from qneurons.study.spec import load_study
 
@@ -128,7 +128,7 @@ def write_docs():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=NETWORKS)
+    parser.add_argument("--networks", nargs="+", default=list(RUNS), choices=RUNS)
     parser.add_argument("--precisions", nargs="+")
     parser.add_argument("--activation", default="elu")
     parser.add_argument("--dropout", action="store_true")

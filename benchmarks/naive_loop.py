@@ -25,7 +25,7 @@ from qneurons.activations import resolve
 from qneurons.provenance import ORIGIN, provenance
 from qneurons.study.data import ARRAYS, load_dataset
 from qneurons.study.networks import build
-from qneurons.study.runs import parse_setting
+from qneurons.study.runs import YOUNGER, parse_setting
 from qneurons.study.spec import load_study, select
 from qneurons.study.store import RUN
 
@@ -108,6 +108,8 @@ def main():
     study = select(
         load_study(options.study), only=options.only, seeds=options.seeds, epochs=options.epochs
     )
+    if any(run.content().keys() & YOUNGER for run in study.runs):
+        parser.error(f"this loop knows none of {', '.join(YOUNGER)}; choose other runs by --only")
     device = torch.device(options.device)
     origin = provenance(device, shlex.join(["python", *sys.argv])) | {"threads": 1}
     done = set()

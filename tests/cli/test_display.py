@@ -22,6 +22,9 @@ def test_all_is_said_in_a_line(make_study):
     event = progress(make_study(activations=("elu", "tanh"), dropout=True))
     assert summary(event) == "2 of 6 runs, 7 of 24 epochs, 12.3 epochs/s, 1 min 15 s left"
     assert packed(event) == "6 of mnist-mlp on digits, dropout, elu tanh, epoch 3"
+    other = [dataclasses.replace(run, momentum=0.5) for run in event.pack]
+    event = dataclasses.replace(event, pack=tuple(other))
+    assert packed(event) == "6 of mnist-mlp on digits, dropout, momentum 0.5, elu tanh, epoch 3"
 
 
 def test_what_is_not_known_is_not_said():

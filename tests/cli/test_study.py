@@ -39,6 +39,14 @@ def test_a_grid_is_shown(invoke, write_spec):
         assert text in part.stdout
 
 
+def test_a_grid_of_another_protocol_is_shown(invoke, write_spec):
+    assert "momentum" not in invoke("study", "show", write_spec()).stdout
+    new = "learning_rate = [0.05, 0.1]\nmomentum = 0.5\naugment = 'sun-cifar'\nheld_out = 40"
+    result = invoke("study", "show", write_spec(("learning_rate = 0.05", new)))
+    for text in ("momentum", "augment", "held out", " 0.1 ", " 0.5 ", "flip=both", " 40 "):
+        assert text in result.stdout
+
+
 def test_text_is_shown_as_it_is(invoke, write_spec):
     title = "[/x] is [red]q[/] better?"
     result = invoke("study", "show", write_spec(("A small study", title)))

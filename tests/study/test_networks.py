@@ -8,14 +8,17 @@ import torch
 from qneurons.activations import resolve
 from qneurons.study.networks import NETWORKS, build, initial_state, layers
 
-# As printed, layer by layer: c = 3×3 convolution, a = activation, n = batch normalisation, p = 2×2
-# max-pooling, f = flatten, d = dense, o = optional dropout. Soft-max belongs to the loss.
+# As printed, layer by layer, and without batch normalisation: c = 3×3 convolution, a = activation,
+# n = batch normalisation, p = 2×2 max-pooling, f = flatten, d = dense, o = optional dropout.
+# Soft-max belongs to the loss.
 PRINTED = {
     "mnist-cnn": "c32 a n c32 a p n c64 a n c64 a p f n d512 a n o0.2 d10",
     "mnist-mlp": "d256 a n o0.2 d256 a n o0.2 d10",
     "cifar-cnn": "c32 a c32 a p o0.2 c64 a c64 a p o0.2 f d512 a o0.1 d10",
+    "mnist-cnn-no-norm": "c32 a c32 a p c64 a c64 a p f d512 a o0.2 d10",
+    "mnist-mlp-no-norm": "d256 a o0.2 d256 a o0.2 d10",
 }
-SHAPES = {"mnist-cnn": (1, 28, 28), "mnist-mlp": (1, 28, 28), "cifar-cnn": (3, 32, 32)}
+SHAPES = {name: (3, 32, 32) if name == "cifar-cnn" else (1, 28, 28) for name in PRINTED}
 LETTERS = {
     "convolution": "c",
     "activation": "a",
@@ -46,6 +49,8 @@ def test_padding_is_that_of_the_keras_examples():
         "mnist-cnn": [False] * 4,
         "mnist-mlp": [],
         "cifar-cnn": [True, False, True, False],
+        "mnist-cnn-no-norm": [False] * 4,
+        "mnist-mlp-no-norm": [],
     }
 
 
@@ -89,6 +94,14 @@ def test_initial_state_is_glorots(network):
             assert weight.abs().max() <= bound
             assert weight.std() == pytest.approx(bound / math.sqrt(3), rel=0.15)
             assert not module.bias.any()
+
+
+@pytest.mark.parametrize("network", ["mnist-cnn", "mnist-mlp"])
+def test_weights_are_the_same_without_normalisation(network):
+    states = [initial_state(name, (1, 28, 28), seed=3) for name in (network, f"{network}-no-norm")]
+    ours, theirs = ([v for v in state.values() if v.dim() > 1] for state in states)
+    assert len(ours) == len(theirs) == (6 if network == "mnist-cnn" else 3)
+    assert all(map(torch.equal, ours, theirs))
 
 
 def test_the_seed_makes_the_weights():

@@ -1,6 +1,7 @@
 """Settings, runs and their ids."""
 
 import dataclasses
+import hashlib
 
 import pytest
 
@@ -57,14 +58,27 @@ class TestRun:
 
     def test_id_depends_on_every_field(self):
         other = Run("cifar10", "mnist-mlp", False, "tanh", "base", 4, 32, 0.01, 0.0, 0.0)
+        other = dataclasses.replace(other, momentum=0.5, augment="shift=0.1", held_out=10)
         ids = {RUN.id}
         for field in dataclasses.fields(Run):
             change = {field.name: getattr(other, field.name)}
             ids.add(dataclasses.replace(RUN, **change).id)
         assert len(ids) == 1 + len(dataclasses.fields(Run))
 
+    def test_ids_of_the_paper_are_for_good(self):
+        ids = " ".join(run.id for run in load_study("paper").runs)
+        assert hashlib.sha256(ids.encode()).hexdigest()[:16] == "1075950870bb59e8"
+
+    def test_content_leaves_out_what_older_stores_do_not_know(self):
+        older = {"learning_rate_decay", "phi"}
+        assert older < RUN.content().keys()
+        assert not {"momentum", "augment", "held_out"} & RUN.content().keys()
+        other = dataclasses.replace(RUN, momentum=0.5, held_out=10)
+        assert other.content() == {**RUN.content(), "momentum": 0.5, "held_out": 10}
+        assert Run(**other.content()) == other
+
     def test_equal_runs_have_one_id(self):
-        whole = dataclasses.replace(RUN, learning_rate=1, learning_rate_decay=0, phi=0)
+        whole = dataclasses.replace(RUN, learning_rate=1, learning_rate_decay=0, phi=0, momentum=0)
         real = dataclasses.replace(RUN, learning_rate=1.0, learning_rate_decay=0.0, phi=0.0)
         assert whole == real
         assert whole.id == real.id
@@ -86,9 +100,15 @@ class TestRun:
         other = dataclasses.replace(RUN, **changes)
         assert other.protocol == ("batch size 8, learning rate 0.1, learning rate decay 0.0, φ 0.5")
         assert other.cell != RUN.cell
+        changes = {"momentum": 0.5, "augment": "zoom=0.1", "held_out": 9}
+        other = dataclasses.replace(RUN, network="mnist-cnn-no-norm", **changes)
+        assert other.protocol == "momentum 0.5, augmentation zoom=0.1, held-out images 9"
 
 
 def test_which_runs_may_share_a_pack():
     assert packable(dataclasses.replace(RUN, setting="a1", activation="tanh")) == packable(RUN)
-    for field, value in [("network", "mnist-mlp"), ("dropout", False), ("batch_size", 8)]:
+    for field, value in [
+        *(("network", "mnist-mlp"), ("dropout", False), ("batch_size", 8), ("momentum", 0.5)),
+        *(("augment", "zoom=0.1"), ("held_out", 9)),
+    ]:
         assert packable(dataclasses.replace(RUN, **{field: value})) != packable(RUN)

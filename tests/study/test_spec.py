@@ -42,7 +42,8 @@ def write(tmp_path, monkeypatch):
 class TestPaper:
     def test_names(self):
         paper = ["paper", "paper-cifar-cnn", "paper-mnist-cnn", "paper-mnist-mlp"]
-        assert study_names() == [*paper, "quickstart"]
+        others = ["augmented-cifar", "augmented-mnist", "learning-rates"]
+        assert study_names() == [*others, *paper, "quickstart", "tanh-normalisation"]
 
     def test_has_1440_runs_and_240_of_the_limit(self):
         study = load_study("paper")
@@ -122,6 +123,19 @@ class TestOwnFile:
         run = load_study(write("learning_rate = 1", new)).runs[0]
         assert (run.learning_rate, run.learning_rate_decay, run.phi) == (0.1, 0.0, 0.5)
 
+    def test_every_key_may_have_several_values(self, write):
+        new = "learning_rate = [1, 0.1]\nmomentum = [0, 0.5]\nheld_out = [0, 20]\n"
+        new += "augment = ['none', 'sun-mnist', {shift = 0.10, flip = 'both'}]"
+        study = load_study(write("learning_rate = 1", new))
+        assert len(study.runs) == len({run.id for run in study.runs}) == 8 * 2 * 2 * 2 * 3
+        assert {run.augment for run in study.runs} == {
+            *("none", "rotation=8 shift=0.08 shear=0.3 zoom=0.08", "shift=0.1 flip=both")
+        }
+        only = "learning_rate=1,momentum=0.5,held_out=20,augment=none|sun-mnist"
+        part = select(study, only=only)
+        assert {(r.learning_rate, r.momentum, r.held_out) for r in part.runs} == {(1.0, 0.5, 20)}
+        assert len(part.runs) == 8 * 2
+
     def test_a_run_named_twice_is_one_run(self, write):
         study = load_study(write('"c0.10"', '"c0.1", "c0.10", "c1e-1"'))
         assert len(study.runs) == 8
@@ -164,7 +178,8 @@ class TestMistakes:
             ("= 32", "= 0", "batch_size: .*integer from 1.* 0"),
             ("= 32", "= 3.0", "batch_size: .*integer from 1.* 3.0"),
             ("= 32", "= true", "batch_size: .*integer from 1.* True"),
-            ("= 32", "= [32]", r"batch_size: .*integer from 1.*\[32\]"),
+            ("= 32", "= [[32]]", r"batch_size: .*integer from 1.*\[32\]"),
+            ("= 32", "= []", r"batch_size: .*empty"),
             ("rate = 1", "rate = 0", "learning_rate: .*above 0.* 0.0"),
             ("rate = 1", "rate = inf", "learning_rate: .*finite.* inf"),
             ("rate = 1", "rate = nan", "learning_rate: .*finite.* nan"),
@@ -176,6 +191,15 @@ class TestMistakes:
                 "rate = 1\nlearning_rate_decay = 1",
                 "learning_rate_decay: .*below 1",
             ),
+            ("rate = 1", "rate = 1\nmomentum = 1", "momentum: .*below 1.* 1.0"),
+            ("rate = 1", "rate = 1\nmomentum = '0.9'", "momentum: .*below 1.*'0.9'"),
+            ("rate = 1", "rate = 1\nheld_out = -1", "held_out: .*integer from 0.* -1"),
+            ("rate = 1", "rate = 1\nheld_out = 1200", "held_out 1200 .*no image.*less than 1200"),
+            ("rate = 1", "rate = 1\nheld_out = 15", "batch of one of the 1185 images"),
+            ("rate = 1", "rate = 1\naugment = 'sun'", "augment: .*'sun'.*sun-mnist.*a table"),
+            ("rate = 1", "rate = 1\naugment = {shif = 1}", "augment: .*'shif'.*'shift'"),
+            ("rate = 1", "rate = 1\naugment = {zoom = 1}", "augment: zoom .*below 1, got 1"),
+            ("rate = 1", "rate = 1\naugment = 3", "augment: .*text.* 3"),
             ("rate = 1", "rate = 1\nphi = -1", r"phi: .*0 to 1e\+06.* -1.0"),
             ("rate = 1", "rate = 1\nphi = 1e300", r"phi: .*0 to 1e\+06.* 1e\+300"),
             ("size = 32", "size = 1", "batch_size 1 .*1200 images of digits"),

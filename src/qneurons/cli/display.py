@@ -64,9 +64,10 @@ def packed(event: Progress) -> str:
     if not event.pack:
         return ""
     first = event.pack[0]
-    name = f"{first.network} on {first.dataset}{', dropout' if first.dropout else ''}"
+    about = f"{first.network} on {first.dataset}", "dropout" * first.dropout, first.protocol
     activations = " ".join(dict.fromkeys(run.activation for run in event.pack))
     beside = f" (one of {event.packs} packs)" if event.packs > 1 else ""
+    name = ", ".join(filter(None, about))
     return f"{len(event.pack)} of {name}, {activations}, epoch {event.pack_epoch}{beside}"
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from qneurons.cli.terminal import Debug, Device, StoreFolder, console, one_line_errors
 from qneurons.study.errors import StudyError, unknown
 from qneurons.study.files import explained, replace
-from qneurons.study.runs import Run
+from qneurons.study.runs import YOUNGER, Run
 
 app = typer.Typer(
     help="Train the paper's experiment or a grid of your own. It can be stopped at any time.",
@@ -61,15 +61,20 @@ def show(
         screen = console()
         screen.print(f"{study.name}: {study.title}")
         screen.print(f"{len(study.runs)} runs of {study.epochs} epochs")
+        shown = {"batch_size": "batch size", "learning_rate": "learning rate"}
+        shown |= {"learning_rate_decay": "decay", "phi": "φ"}
+        for name in YOUNGER:
+            if any(getattr(run, name) != getattr(Run, name) for run in study.runs):
+                shown[name] = name.replace("_", " ")
         groups: dict[tuple[object, ...], list[Run]] = {}
         for run in study.runs:
-            protocol = run.batch_size, run.learning_rate, run.learning_rate_decay, run.phi
+            protocol = (getattr(run, name) for name in shown)
             groups.setdefault((run.dataset, run.network, *protocol), []).append(run)
         varied = ("dataset", "network", "dropout", "activation", "setting", "seed")
-        table = Table(*varied, "runs", "batch size", "learning rate", "decay", "φ")
-        for (*_, batch_size, rate, decay, phi), runs in groups.items():
+        table = Table(*varied, "runs", *shown.values())
+        for (_, _, *numbers), runs in groups.items():
             values = [_values(getattr(run, name) for run in runs) for name in varied]
-            table.add_row(*values, str(len(runs)), *map(str, (batch_size, rate, decay, phi)))
+            table.add_row(*values, str(len(runs)), *map(str, numbers))
         screen.print(table)
 
 

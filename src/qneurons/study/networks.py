@@ -1,7 +1,7 @@
 """The networks of the paper, as lists of layers and as ordinary modules."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -13,10 +13,12 @@ from qneurons import QActivation
 from qneurons.activations import Activation
 from qneurons.functional import q_limit
 from qneurons.study.data import NUM_CLASSES
+from qneurons.study.runs import NO_NORM
 
 KERNEL = 3
 POOL = 2
 MOMENTUM, EPS = 0.01, 1e-3  # of batch normalisation; Keras calls this momentum 0.99
+VELOCITY = ".velocity"  # ends the name of a parameter's velocity in the state of a pack
 BATCH_NORM_STATE = {"weight": 1.0, "bias": 0.0, "running_mean": 0.0, "running_var": 1.0}
 
 
@@ -59,6 +61,11 @@ NETWORKS: dict[str, tuple[Layer, ...]] = {
         Layer("dense", NUM_CLASSES),
     ),
 }
+NETWORKS |= {
+    name + NO_NORM: tuple(layer for layer in printed if layer != _NORM)
+    for name, printed in NETWORKS.items()
+    if _NORM in printed
+}
 
 
 def layers(network: str, shape: Sequence[int]) -> Iterator[tuple[Layer, tuple[int, ...]]]:
@@ -96,6 +103,11 @@ def initial_state(network: str, shape: Sequence[int], seed: int) -> dict[str, Te
                 for name, value in BATCH_NORM_STATE.items():
                     state[f"{index}.{name}"] = torch.full((size[0],), value, dtype=torch.float32)
     return state
+
+
+def parameter_names(names: Iterable[str]) -> list[str]:
+    """Those names of a state that are trained."""
+    return [name for name in names if ".running_" not in name and not name.endswith(VELOCITY)]
 
 
 class Elementwise(nn.Module):

@@ -6,12 +6,15 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
 
 from qneurons.schedules import Constant, Schedule, parse_schedule
 from qneurons.study.errors import StudyError
 
 # Batch size and learning rate of the paper's networks.
 PAPER_PROTOCOL = {"mnist-mlp": (64, 0.05), "mnist-cnn": (64, 0.05), "cifar-cnn": (32, 0.01)}
+NO_NORM = "-no-norm"  # ends the name of a network whose batch normalisation is left out
 LARGEST = 1e6  # allowed value of λ, φ and η: larger than any useful one, harmless in float32
 
 
@@ -82,6 +85,9 @@ class Run:
     learning_rate: float
     learning_rate_decay: float = 1e-6
     phi: float = 1e-3
+    momentum: float = 0.0
+    augment: str = "none"  # how training images are moved, in the notation of an Augmentation
+    held_out: int = 0  # so many of the last training images take the place of the test set
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -91,18 +97,28 @@ class Run:
     @functools.cached_property
     def id(self) -> str:
         """16 hexadecimal digits, a hash of the content. Stores rely on it: it must not change."""
-        content = json.dumps(dataclasses.asdict(self), sort_keys=True)
+        content = json.dumps(self.content(), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    def content(self) -> dict[str, Any]:
+        """The fields, without those of ``YOUNGER`` that have their default."""
+        fields = dataclasses.asdict(self)
+        usual = {name for name in YOUNGER if fields[name] == getattr(Run, name)}
+        return {name: value for name, value in fields.items() if name not in usual}
 
     @property
     def protocol(self) -> str:
         """What differs from the paper's protocol for the network, in words; "" if nothing."""
-        batch_size, learning_rate = PAPER_PROTOCOL.get(self.network, (None, None))
+        network = self.network.removesuffix(NO_NORM)
+        batch_size, learning_rate = PAPER_PROTOCOL.get(network, (None, None))
         usual = (
             ("batch size", self.batch_size, batch_size),
             ("learning rate", self.learning_rate, learning_rate),
             ("learning rate decay", self.learning_rate_decay, 1e-6),
             ("φ", self.phi, 1e-3),
+            ("momentum", self.momentum, 0.0),
+            ("augmentation", self.augment, "none"),
+            ("held-out images", self.held_out, 0),
         )
         return ", ".join(f"{name} {ours}" for name, ours, paper in usual if ours != paper)
 
@@ -112,10 +128,15 @@ class Run:
         return self.dataset, self.network, self.dropout, self.activation, self.protocol
 
 
+# Fields that are younger than the first stores. Runs from before them keep their ids.
+YOUNGER = ("momentum", "augment", "held_out")
+_OWN = ("activation", "setting", "seed")  # what a run of a pack has for itself
+_SHARED = attrgetter(*(f.name for f in dataclasses.fields(Run) if f.name not in _OWN))
+
+
 def packable(run: Run) -> tuple[object, ...]:
     """Runs can share a pack if this is equal."""
-    protocol = run.batch_size, run.learning_rate, run.learning_rate_decay, run.phi
-    return run.dataset, run.network, run.dropout, *protocol
+    return _SHARED(run)
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from qneurons.activations import resolve
-from qneurons.study.data import DATASETS
+from qneurons.study.data import DATASETS, parse_augmentation
 from qneurons.study.errors import StudyError, unknown
 from qneurons.study.networks import NETWORKS, Layer
-from qneurons.study.runs import LARGEST, Run, Study, parse_setting
+from qneurons.study.runs import LARGEST, Run, Study, packable, parse_setting
 
 _PACKAGED = resources.files("qneurons") / "studies"
 MOST_RUNS = 100_000  # so that a typo such as seeds = 1000000000 does not fill the memory
@@ -82,21 +82,24 @@ _num_seeds = _is(
 )
 _seed = _is(int, "an integer from 0 to 2**63 - 1", lambda n: 0 <= n < 2**63)
 
-# The keys of [[grid]]. The value of an axis may be a list.
-_AXES: dict[str, Callable[[Any], Any]] = {
+# The keys of [[grid]]. Each may have a list of values.
+_KEYS: dict[str, Callable[[Any], Any]] = {
     "dataset": lambda value: _known("dataset", value, DATASETS),
     "network": lambda value: _known("network", value, NETWORKS),
     "dropout": _is(bool, "true or false", lambda _: True),
     "activation": lambda value: resolve(_text(value)).name,
     "setting": lambda value: str(parse_setting(_text(value))),
-}
-_NUMBERS: dict[str, Callable[[Any], Any]] = {
     "batch_size": _count,
     "learning_rate": _is(float, "a finite number above 0", lambda x: 0 < x < math.inf),
     "learning_rate_decay": _is(float, "a number from 0 to below 1", lambda x: 0 <= x < 1),
     "phi": _is(float, f"a number from 0 to {LARGEST:g}", lambda x: 0 <= x <= LARGEST),
+    "momentum": _is(float, "a number from 0 to below 1", lambda x: 0 <= x < 1),
+    "augment": lambda value: str(
+        parse_augmentation(value if isinstance(value, dict) else _text(value))
+    ),
+    "held_out": _is(int, "an integer from 0 to 2**31 - 1", lambda n: 0 <= n < 2**31),
 }
-_OPTIONAL = ("learning_rate_decay", "phi")
+_OPTIONAL = [key for key in _KEYS if hasattr(Run, key)]
 
 
 def _read(where: str, value: Any, read: Callable[[Any], Any]) -> Any:
@@ -172,18 +175,24 @@ def _load(name: str, beside: Path, including: tuple[Path, ...]) -> Study:
 
 
 def _runs(where: str, grid: dict[str, Any], seeds: Sequence[int]) -> list[Run]:
-    _check_keys(where, grid, [*_AXES, *_NUMBERS], _OPTIONAL)
-    axes = [_read_list(f"{where}: {key}", grid[key], read) for key, read in _AXES.items()]
-    numbers = {
-        key: _read(f"{where}: {key}", grid[key], read)
-        for key, read in _NUMBERS.items()
+    _check_keys(where, grid, _KEYS, _OPTIONAL)
+    axes: dict[str, Sequence[Any]] = {
+        key: _read_list(f"{where}: {key}", grid[key], read)
+        for key, read in _KEYS.items()
         if key in grid
     }
-    if math.prod(map(len, axes)) * len(seeds) > MOST_RUNS:
+    axes["seed"] = seeds
+    if math.prod(map(len, axes.values())) > MOST_RUNS:
         raise StudyError(f"{where}: more than {MOST_RUNS:,} runs; give fewer values or seeds")
-    runs = [Run(*values, **numbers) for values in itertools.product(*axes, seeds)]
-    for run in {(run.dataset, run.network): run for run in runs}.values():
-        num = DATASETS[run.dataset].num_train
+    combinations = itertools.product(*axes.values())
+    runs = [Run(**dict(zip(axes, values, strict=True))) for values in combinations]
+    for run in {packable(run): run for run in runs}.values():
+        num = DATASETS[run.dataset].num_train - run.held_out
+        if num < 1:
+            raise StudyError(
+                f"{where}: held_out {run.held_out} leaves no image of {run.dataset} to train on; "
+                f"give less than {DATASETS[run.dataset].num_train}"
+            )
         has_single = 1 in (run.batch_size, num % run.batch_size)
         if has_single and Layer("batch-norm") in NETWORKS[run.network]:
             raise StudyError(
@@ -196,7 +205,7 @@ def _runs(where: str, grid: dict[str, Any], seeds: Sequence[int]) -> list[Run]:
 def _written(run: Run, key: str) -> str:
     """The value of a key as it is written in ``only``."""
     value = getattr(run, key)
-    return str(value).lower() if isinstance(value, bool) else value
+    return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")
 
 
 def _filter(study: Study, only: str) -> dict[str, list[str]]:
@@ -209,14 +218,14 @@ def _filter(study: Study, only: str) -> dict[str, list[str]]:
                 f"only {only!r}: cannot read {condition!r}; write key=value,key=value|value, for "
                 "example 'network=mnist-mlp,setting=base|c0.1'"
             )
-        if key not in _AXES:
-            raise StudyError(f"only {only!r}: {unknown('key', key, _AXES)}")
+        if key not in _KEYS:
+            raise StudyError(f"only {only!r}: {unknown('key', key, _KEYS)}")
         if key in kept:
             raise StudyError(f"only {only!r}: {key} is given twice; write {key}=one|other")
         there = list(dict.fromkeys(_written(run, key) for run in study.runs))
         kept[key] = [value.strip() for value in values.split("|")]
-        if key == "setting":
-            kept[key] = _read_list(f"only {only!r}", kept[key], _AXES[key])
+        if key in ("setting", "augment"):  # they have several notations
+            kept[key] = _read_list(f"only {only!r}", kept[key], _KEYS[key])
         if lost := [value for value in kept[key] if value not in there]:
             raise StudyError(f"only {only!r}: {unknown(f'{key} of {study.name}', lost[0], there)}")
     return kept

@@ -45,6 +45,16 @@ def test_a_rival_that_is_better_refutes(judged):
     assert judged(other=0.8301).answer == HOLDS  # the same to the printed digit
 
 
+def test_a_network_that_the_paper_did_not_have_is_no_rival(judged, paper_cells):
+    cells = [cell for cell in paper_cells if cell[0] == "cifar10"]
+    better = ("cifar10", "mnist-cnn-no-norm", False, "elu")
+
+    def gain(cell, setting):
+        return 0.9 if cell == better else 0.83 if cell[3] == "elu" else 0.8
+
+    assert judged(cells=[*cells, better], gain=gain).answer == HOLDS
+
+
 def test_the_limit_is_no_rival_for_the_paper_did_not_have_it(judged):
     found = judged(elu=0.83, other=0.8, accuracy=0.0)
     assert found.answer == HOLDS

@@ -80,6 +80,20 @@ def small(monkeypatch):
         change(monkeypatch, name, checksums={}, urls=(), **changes)
 
 
+def test_the_last_training_images_are_held_out(tmp_path):
+    write_npz(tmp_path, "mnist")
+    whole = load_dataset("mnist", tmp_path)
+    assert whole.holding_out(0) is whole
+    part = whole.holding_out(3)
+    for test, train, both in [
+        (part.x_test, part.x_train, whole.x_train),
+        (part.y_test, part.y_train, whole.y_train),
+    ]:
+        assert torch.equal(torch.cat([train, test]), both)
+        assert len(test) == 3
+    assert part.fingerprint == whole.fingerprint  # it is that of the files
+
+
 def change(monkeypatch, name, **changes):
     monkeypatch.setitem(DATASETS, name, dataclasses.replace(DATASETS[name], **changes))
 

@@ -47,6 +47,25 @@ def test_every_run_has_a_matrix_of_its_own_which_backward_changes(dtype):
         torch.testing.assert_close(ours.double(), reference, **tolerance)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_with_a_velocity_backward_changes_that_instead(dtype):
+    generator = torch.Generator().manual_seed(0)
+    x, weight, bias, velocity = (
+        torch.randn(*shape, generator=generator).to(dtype).double()
+        for shape in [(3, 4, 5), (3, 6, 4), (3, 6), (3, 6, 4)]
+    )
+    before, after = weight.clone(), 0.25 * velocity
+    grad = torch.randn(3, 6, 5, generator=generator).to(dtype)
+    after += grad.double() @ x.transpose(1, 2)
+    with torch.autocast("cpu", dtype, enabled=dtype != torch.float64):
+        out = layers.updating_dense(x, weight.requires_grad_(), bias, velocity, 0.25)
+    out.backward(grad)
+    assert weight.grad is None
+    assert torch.equal(weight, before)
+    tolerance = 1e-12 if dtype == torch.float64 else 0.05
+    torch.testing.assert_close(velocity, after, rtol=0, atol=tolerance)
+
+
 def norm_of(weight, bias, mean, var):
     module = torch.nn.BatchNorm2d(len(mean), layers.EPS, layers.MOMENTUM).double()
     values = {"weight": weight, "bias": bias, "running_mean": mean, "running_var": var}

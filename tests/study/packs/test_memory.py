@@ -66,6 +66,8 @@ def test_a_run_needs_copies_of_its_weights_and_of_its_values(make_study, network
         run = dataclasses.replace(run, batch_size=batch_size)
         assert bytes_per_run(run, SHAPES[network]) == expected
     assert step > evaluated  # so both are tested
+    moving = dataclasses.replace(run, momentum=0.9)  # velocities, here and in the state
+    assert bytes_per_run(moving, SHAPES[network]) == expected + 4 * 2 * weights
 
 
 @pytest.mark.parametrize(

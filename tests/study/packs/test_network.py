@@ -45,6 +45,7 @@ class TestDropout:
 
 
 SHAPES = {"mnist-mlp": (1, 6, 6), "mnist-cnn": (1, 16, 16), "cifar-cnn": (3, 10, 10)}
+SHAPES |= {f"{name}-no-norm": SHAPES[name] for name in ("mnist-mlp", "mnist-cnn")}
 
 
 @pytest.mark.parametrize("network", networks.NETWORKS)

@@ -8,14 +8,16 @@ import torch
 import torch.nn.functional as F
 
 from qneurons.activations import resolve
-from qneurons.study.data import Dataset
+from qneurons.study.data import NUM_DRAWS, Dataset, move, parse_augmentation
 from qneurons.study.networks import build
 from qneurons.study.packs import Pack
-from qneurons.study.packs.randomness import orders, stream
+from qneurons.study.packs.randomness import orders, stream, uniforms
 from qneurons.study.runs import Run
 
 CPU = torch.device("cpu")
 SHAPES = {"mnist-mlp": (1, 8, 8), "mnist-cnn": (1, 16, 16), "cifar-cnn": (3, 10, 10)}
+AUGMENT = "rotation=30 shift=0.1 shear=10 zoom=0.2 flip=both"
+PROTOCOL = {"momentum": 0.5, "augment": AUGMENT, "held_out": 8}
 
 
 def data(shape=(1, 8, 8), num=44):
@@ -25,9 +27,11 @@ def data(shape=(1, 8, 8), num=44):
     return Dataset("random", images[:num], labels[:num], images[num:], labels[num:], "0" * 16)
 
 
-def runs(settings, network="mnist-mlp", seeds=(0,), dropout=False, activations=("elu",), rate=0.05):
+def runs(
+    settings, network="mnist-mlp", seeds=(0,), dropout=False, activations=("elu",), **protocol
+):
     return [
-        Run("random", network, dropout, activation, setting, seed, 16, rate, 1e-3)
+        Run("random", network, dropout, activation, setting, seed, 16, 0.05, 1e-3, **protocol)
         for activation in activations
         for setting in settings
         for seed in seeds
@@ -63,6 +67,70 @@ def test_a_run_in_a_pack_is_the_run_alone(network, epochs, dropout):
         assert numbers(records[i]) == pytest.approx(numbers(record), rel=1e-9)
 
 
+@pytest.mark.parametrize("network", ["mnist-mlp", "mnist-cnn-no-norm", "cifar-cnn"])
+def test_a_run_of_another_protocol_in_a_pack_is_the_run_alone(network):
+    dataset = data(SHAPES[network.removesuffix("-no-norm")])
+    together = runs(["base", "n0.01", "c0.1"], network, (3, 4), True, **PROTOCOL)
+    pack, records = train(together, dataset, 1)
+    for i in (3, 4):  # noise on the gradients, and q; of one seed and of the other
+        alone, [record] = train(together[i : i + 1], dataset, 1)
+        for name, value in alone.state().items():
+            torch.testing.assert_close(pack.state()[name][i], value[0], rtol=1e-9, atol=1e-9)
+        assert numbers(records[i]) == pytest.approx(numbers(record), rel=1e-9)
+
+
+@pytest.mark.parametrize("network", ["mnist-mlp", "mnist-mlp-no-norm", "cifar-cnn"])
+def test_a_run_of_another_protocol_is_what_an_ordinary_loop_gives(network):
+    """Momentum as in Keras, images moved one by one, the last of them held out."""
+    shape = SHAPES[network.removesuffix("-no-norm")]
+    dataset = data(shape)
+    [run] = runs(["base"], network, (5,), **PROTOCOL)
+    pack = Pack([run], dataset, device=CPU, precision="fp64")
+    model = build(network, shape, resolve("elu")).double()
+    model.load_state_dict({k: v[0] for k, v in pack.state().items()}, strict=False)
+    velocities = [torch.zeros_like(parameter) for parameter in model.parameters()]
+    images, labels = dataset.x_train.double() / 255, dataset.y_train
+    rate = run.learning_rate
+    for epoch in (1, 2):
+        order = orders(torch.tensor([stream(run.seed, "order", epoch)]), 36)[0]
+        draws = uniforms(stream(run.seed, "augmentation", epoch), 36, NUM_DRAWS, CPU)
+        matrices = parse_augmentation(AUGMENT).matrices(draws)
+        for batch, own in zip(order.split(16), matrices.split(16), strict=True):
+            loss = F.cross_entropy(model(move(images[batch], own)), labels[batch])
+            gradients = torch.autograd.grad(loss, list(model.parameters()))
+            with torch.no_grad():
+                for parameter, v, gradient in zip(
+                    model.parameters(), velocities, gradients, strict=True
+                ):
+                    v.copy_(0.5 * v - rate * gradient)
+                    parameter += v
+            rate *= 1 - run.learning_rate_decay
+        [record] = pack.train_epoch()
+    state = pack.state()
+    for (name, parameter), v in zip(model.named_parameters(), velocities, strict=True):
+        torch.testing.assert_close(state[name][0], parameter.detach(), rtol=1e-9, atol=1e-9)
+        torch.testing.assert_close(state[f"{name}.velocity"][0], v, rtol=1e-9, atol=1e-9)
+    model.eval()
+    with torch.no_grad():  # the images are as they were
+        losses = F.cross_entropy(model(images), labels, reduction="none")
+    assert record.train_loss == pytest.approx(losses[:36].mean().item(), rel=1e-9)
+    assert record.test_loss == pytest.approx(losses[36:].mean().item(), rel=1e-9)
+
+
+def test_images_move_by_seed_and_epoch_whatever_the_setting():
+    of_pack = runs(["base", "c0.1"], seeds=(0, 1), augment="shift=0.1")
+    pack = Pack(of_pack, data(), device=CPU, precision="fp32")
+    pack._begin(1)
+    first = pack.moves.clone()
+    assert first.shape == (2, 44, 2, 3)  # two seeds
+    assert not torch.equal(first[0], first[1])
+    pack._begin(2)
+    assert not torch.equal(first, pack.moves)
+    other = Pack(of_pack[3:], data(), device=CPU, precision="fp32")
+    other._begin(1)
+    assert torch.equal(other.moves[0], first[1])
+
+
 @pytest.mark.parametrize("network", SHAPES)
 @pytest.mark.parametrize("kind", ["base", "limit"])
 def test_a_run_is_what_an_ordinary_loop_gives(network, kind):
@@ -95,9 +163,10 @@ def test_a_run_is_what_an_ordinary_loop_gives(network, kind):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_resumed_bit_for_bit(precision):
+@pytest.mark.parametrize("protocol", [{}, PROTOCOL], ids=["paper", "another"])
+def test_resumed_bit_for_bit(precision, protocol):
     dataset = data()
-    of_pack = runs(["base", "n0.01", "c0.1", "a1"], seeds=(0, 1), dropout=True)
+    of_pack = runs(["base", "n0.01", "c0.1", "a1"], seeds=(0, 1), dropout=True, **protocol)
     whole, expected = train(of_pack, dataset, 4, precision)
     first, _ = train(of_pack, dataset, 2, precision)
     second, records = train(of_pack, dataset, 4, precision, state=first.state(), epoch=2)
@@ -150,9 +219,14 @@ def test_the_training_loss_without_noise_comes_every_tenth_epoch():
     assert noisy.train_loss_limit != noisy.train_loss
 
 
-def test_gradient_noise_has_its_law():
-    """After one step two runs differ by the learning rate times the noise of step t = 0."""
-    of_pack = [dataclasses.replace(run, batch_size=44) for run in runs(["base", "n0.01"])]
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_gradient_noise_has_its_law(momentum):
+    """After one step two runs differ by the learning rate times the noise of step t = 0.
+
+    With momentum their velocities differ by that, too.
+    """
+    two = runs(["base", "n0.01"], momentum=momentum)
+    of_pack = [dataclasses.replace(run, batch_size=44) for run in two]
     pack, _ = train(of_pack, data(), 1)
     for name, (base, noisy) in pack.state().items():
         noise = (base - noisy).flatten() / of_pack[0].learning_rate
@@ -199,9 +273,11 @@ needs_device = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a
 class TestOnDevice:
     @pytest.mark.parametrize("network", SHAPES)
     @pytest.mark.parametrize("dropout", [False, True])
-    def test_graphs_train_as_the_cpu_does(self, network, dropout):
+    @pytest.mark.parametrize("protocol", [{}, PROTOCOL], ids=["paper", "another"])
+    def test_graphs_train_as_the_cpu_does(self, network, dropout, protocol):
         dataset = data(SHAPES[network])
-        of_pack = runs(["base", "limit", "c0.1", "a5", "n0.01"], network, (0, 1), dropout)
+        settings = ["base", "limit", "c0.1", "a5", "n0.01"]
+        of_pack = runs(settings, network, (0, 1), dropout, **protocol)
         here, expected = train(of_pack, dataset, 1, "fp64")  # rounding grows with every step
         there, records = train(of_pack, dataset, 1, "fp32", torch.device("cuda"))
         for name, value in here.state().items():
@@ -209,9 +285,10 @@ class TestOnDevice:
         for ours, theirs in zip(records, expected, strict=True):
             assert ours.train_loss == pytest.approx(theirs.train_loss, rel=1e-2)
 
-    def test_resumed(self):
+    @pytest.mark.parametrize("protocol", [{}, PROTOCOL], ids=["paper", "another"])
+    def test_resumed(self, protocol):
         dataset, device = data(), torch.device("cuda")
-        of_pack = runs(["base", "c0.1"], seeds=(0, 1), dropout=True)
+        of_pack = runs(["base", "c0.1"], seeds=(0, 1), dropout=True, **protocol)
         _, expected = train(of_pack, dataset, 4, "tf32", device)
         first, _ = train(of_pack, dataset, 2, "tf32", device)
         _, records = train(of_pack, dataset, 4, "tf32", device, state=first.state(), epoch=2)
@@ -219,9 +296,10 @@ class TestOnDevice:
 
     @pytest.mark.parametrize("precision", ["tf32", "bf16", "fp64"])
     @pytest.mark.parametrize("network", SHAPES)
-    def test_every_precision_learns_the_same(self, precision, network):
+    @pytest.mark.parametrize("protocol", [{}, PROTOCOL], ids=["paper", "another"])
+    def test_every_precision_learns_the_same(self, precision, network, protocol):
         dataset, device = data(SHAPES[network]), torch.device("cuda")
-        of_pack = runs(["base", "c0.1"], network)
+        of_pack = runs(["base", "c0.1"], network, **protocol)
         _, exact = train(of_pack, dataset, 2, "fp32", device)
         _, records = train(of_pack, dataset, 2, precision, device)
         for ours, theirs in zip(records, exact, strict=True):

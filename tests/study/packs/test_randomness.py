@@ -2,7 +2,7 @@
 
 import torch
 
-from qneurons.study.packs.randomness import orders, stream, words
+from qneurons.study.packs.randomness import orders, stream, uniforms, words
 
 
 class TestStreams:
@@ -25,6 +25,14 @@ class TestStreams:
         zero, one = torch.tensor(0), torch.tensor(1)
         drawn = [words(one, *c) for c in [(zero, zero), (one, zero), (zero, one)]]
         assert len({int(d) for d in drawn}) == 3
+
+    def test_uniforms(self):
+        drawn = uniforms(1, 3000, 2, torch.device("cpu"))
+        assert drawn.dtype == torch.float64
+        assert 0 <= drawn.min() < 0.002 < 0.998 < drawn.max() < 1
+        assert ((drawn.mean(0) - 0.5).abs() < 5 * (1 / 12 / 3000) ** 0.5).all()
+        assert not torch.equal(drawn[:, 0], drawn[:, 1])
+        assert torch.equal(drawn[:10], uniforms(1, 10, 2, torch.device("cpu")))
 
     def test_orders_are_permutations(self):
         order = orders(torch.tensor([1, 2]), 1000)

@@ -15,6 +15,7 @@ COLUMNS = [
     *("test_loss_mean", "test_accuracy_mean", "diverged", "train_loss_limit", "seconds"),
     "run",
     *("batch_size", "learning_rate", "learning_rate_decay", "phi"),
+    *("momentum", "augment", "held_out"),
     *("device", "precision", "torch", "qneurons", "commit", "command"),
 ]
 

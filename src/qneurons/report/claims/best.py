@@ -26,7 +26,7 @@ def judge_best(claim: BestClaim, results: Results) -> Verdict:
     field = [
         final
         for final in results.finals["test_accuracy"]
-        if final.cell.dataset == NETWORKS[claim.network]
+        if NETWORKS.get(final.cell.network) == final.cell.dataset == NETWORKS[claim.network]
         and not final.cell.protocol
         and (final.setting == "base" or is_q(final.setting))
         and final.best.estimate.n

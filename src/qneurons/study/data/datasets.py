@@ -1,5 +1,6 @@
 """The datasets: where they come from, their checks, and their tensors."""
 
+import dataclasses
 import hashlib
 import math
 import os
@@ -37,6 +38,18 @@ class Dataset:
     x_test: Tensor
     y_test: Tensor
     fingerprint: str  # a hash of the four arrays; the same whichever files they came from
+
+    def holding_out(self, num: int) -> "Dataset":
+        """Without the test set: the last ``num`` training images take its place, unless 0."""
+        if not num:
+            return self
+        split = len(self.y_train) - num
+        (x_train, x_test), (y_train, y_test) = (
+            (values[:split], values[split:]) for values in (self.x_train, self.y_train)
+        )
+        return dataclasses.replace(
+            self, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test
+        )
 
 
 @dataclass(frozen=True)

@@ -288,7 +288,5 @@ class _Session:
 
 
 def _name(run: Run) -> str:
-    dropout = ", dropout" if run.dropout else ""
-    return (
-        f"{run.network} on {run.dataset}{dropout}, {run.activation}, {run.setting}, seed {run.seed}"
-    )
+    about = f"{run.network} on {run.dataset}", "dropout" * run.dropout, run.protocol
+    return ", ".join([*filter(None, about), run.activation, run.setting, f"seed {run.seed}"])

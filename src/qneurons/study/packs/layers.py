@@ -29,14 +29,17 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor, *, padding: int) -> Tensor
     return torch.stack([F.conv2d(*of_run, padding=padding).transpose(0, 1) for of_run in of_runs])
 
 
-def updating_dense(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def updating_dense(
+    x: Tensor, weight: Tensor, bias: Tensor, velocity: Tensor | None = None, momentum: float = 0.0
+) -> Tensor:
     """A dense layer for every run, of run × feature × input, whose backward updates the weights.
 
     Backward adds the gradient to the weights in place, if they require one, and returns None for
     it. With the loss scaled by minus the learning rate this is the SGD step, and in float32 no
-    gradient as large as the weights is stored.
+    gradient as large as the weights is stored. If there is a ``velocity``, backward multiplies it
+    by ``momentum`` and adds the gradient to it instead; the weights are left to the caller.
     """
-    return _Dense.apply(x, weight, bias)
+    return _Dense.apply(x, weight, bias, velocity, momentum)
 
 
 def normalise(x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor) -> Tensor:
@@ -85,24 +88,29 @@ def _autocast(x: Tensor) -> Tensor:
 
 class _Dense(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, velocity: Tensor | None, momentum: float
+    ) -> Tensor:
         x = _autocast(x)
-        ctx.save_for_backward(x, weight)
+        ctx.save_for_backward(x, weight, velocity)
+        ctx.momentum = momentum
         return torch.baddbmm(bias.to(x.dtype).unsqueeze(2), weight.to(x.dtype), x)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        (x, weight), (grad,) = ctx.saved_tensors, grads
+        (x, weight, velocity), (grad,) = ctx.saved_tensors, grads
         grad_x = None
         if ctx.needs_input_grad[0]:
             grad_x = torch.bmm(weight.to(x.dtype).transpose(1, 2), grad)
         if ctx.needs_input_grad[1]:
-            weight, across = weight.detach(), x.transpose(1, 2)
+            across = x.transpose(1, 2)
+            updated, kept = (velocity, ctx.momentum) if velocity is not None else (weight, 1.0)
+            updated = updated.detach()
             if x.dtype == weight.dtype:
-                weight.baddbmm_(grad, across)
+                updated.baddbmm_(grad, across, beta=kept)
             else:
-                weight += torch.bmm(grad, across)
-        return grad_x, None, grad.sum(2)
+                torch.add(torch.bmm(grad, across), updated, alpha=kept, out=updated)
+        return grad_x, None, grad.sum(2), None, None
 
 
 class _Convolution(torch.autograd.Function):

@@ -13,8 +13,9 @@ from qneurons.study.runs import Run
 
 CPU_PACK = 10  # more runs gain nothing on a few cores
 CUDA_PACK = 512
-SHARE = 0.8  # of the free memory: the allocator, cuDNN and other processes need the rest
+SHARE = 0.8  # of the free memory: the allocator, cuDNN, data and other processes need the rest
 COPIES_OF_WEIGHTS = 4  # weights, gradients, a state on its way to the store, workspace
+COPIES_WITH_MOMENTUM = 6  # and velocities, which are also in the state
 COPIES_OF_VALUES = 4  # input and output of a layer, and the gradients of both
 COPIES_OF_EVALUATED = 6  # of the largest layer in evaluation; measured in the mode "mean"
 
@@ -41,7 +42,8 @@ def bytes_per_run(run: Run, shape: Sequence[int]) -> int:
                 weights += 4 * size[0]
     step = COPIES_OF_VALUES * run.batch_size * values
     evaluated = evaluation_batch_size(run.network, shape) * largest_layer(run.network, shape)
-    return 4 * (COPIES_OF_WEIGHTS * weights + max(step, COPIES_OF_EVALUATED * evaluated))
+    copies = COPIES_WITH_MOMENTUM if run.momentum else COPIES_OF_WEIGHTS
+    return 4 * (copies * weights + max(step, COPIES_OF_EVALUATED * evaluated))
 
 
 def free_bytes(device: torch.device) -> int | None:

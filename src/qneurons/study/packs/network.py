@@ -42,7 +42,7 @@ class PackedNetwork:
         self.runs, self.shape, self.is_frozen = tuple(runs), shape, False
         self.layers = tuple(n.layers(runs[0].network, shape))
         self.segments = segments(runs)
-        self.dropout = runs[0].dropout
+        self.dropout, self.momentum = runs[0].dropout, runs[0].momentum
         self.tensors = tensors
         some = next(iter(tensors.values()))
         self.lam = torch.zeros(len(runs), dtype=some.dtype, device=some.device)
@@ -52,13 +52,18 @@ class PackedNetwork:
         self.num_draws = sum(layer.kind in ("activation", "dropout") for layer, _ in self.layers)
 
     def parameters(self) -> list[Tensor]:
-        return [value for name, value in self.tensors.items() if ".running_" not in name]
+        return [self.tensors[name] for name in n.parameter_names(self.tensors)]
+
+    def velocities(self) -> list[Tensor]:
+        """One for each of the parameters; with momentum only."""
+        return [self.tensors[name + n.VELOCITY] for name in n.parameter_names(self.tensors)]
 
     def __call__(self, x: Tensor, seeds: Tensor, *, training: bool, mode: str = "sample") -> Tensor:
         """The logits, run × class × batch, of images of run × channels × batch × height × width.
 
         ``training`` applies dropout, normalises by batch statistics, and lets backward update the
-        weights of dense layers (:func:`.updating_dense`). To evaluate, use a :meth:`frozen` copy.
+        weights of dense layers or their velocities (:func:`.updating_dense`). To evaluate, use a
+        :meth:`frozen` copy.
 
         Args:
             seeds: for every layer that draws, one per run.
@@ -72,7 +77,9 @@ class PackedNetwork:
                     weight, bias = self._of(index, "weight", "bias")
                     x = convolve(x, weight, bias, padding=KERNEL // 2 if layer.same else 0)
                 case "dense":
-                    x = updating_dense(x, *self._of(index, "weight", "bias"))
+                    velocity = self.tensors.get(f"{index}.weight{n.VELOCITY}")
+                    weight, bias = self._of(index, "weight", "bias")
+                    x = updating_dense(x, weight, bias, velocity, self.momentum)
                 case "activation":
                     x = self._activate(x, next(draws), mode)
                 case "batch-norm" if training:

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qneurons.noise import seeded_delta
-from qneurons.study.data import ARRAYS, Dataset
+from qneurons.study.data import ARRAYS, NUM_DRAWS, Dataset, move, parse_augmentation
 from qneurons.study.packs.means import MeanTable
 from qneurons.study.packs.network import MODES, PackedNetwork, evaluation_batch_size
-from qneurons.study.packs.randomness import initial_states, orders, stream, words
+from qneurons.study.packs.randomness import initial_states, orders, stream, uniforms, words
 from qneurons.study.packs.segments import Segment
 from qneurons.study.runs import Epoch, Run, packable, parse_setting
 
@@ -33,7 +33,7 @@ class Pack:
 
     Everything random is a function of a run's seed, the epoch and the step. So a run can continue
     from its tensors after an epoch, alone or in any pack, and runs with the same seed share their
-    initial weights, the order of their data and their draws.
+    initial weights, the order and the moves of their data, and their draws.
 
     Args:
         runs: with equal :func:`packable`. Runs with the same activation and kind of setting should
@@ -59,11 +59,13 @@ class Pack:
         self.settings = [parse_setting(run.setting) for run in runs]
         self.dtype = torch.float64 if precision == "fp64" else torch.float32
         first, shape = runs[0], dataset.x_train.shape[1:]
+        dataset = dataset.holding_out(first.held_out)
         if state is None:
             state = initial_states(runs, shape)
         tensors = {name: value.to(device, self.dtype, copy=True) for name, value in state.items()}
         self.network = PackedNetwork(runs, shape, tensors)
         self.parameters = [value.requires_grad_() for value in self.network.parameters()]
+        self.updated = self.network.velocities() if first.momentum else self.parameters
         self.data = [getattr(dataset, name).to(device) for name in ARRAYS]
         self.means = MeanTable(first.phi, self.network.lam)
         self.chunk = evaluation_batch_size(first.network, shape)
@@ -71,6 +73,8 @@ class Pack:
         self.num_steps = -(-len(dataset.x_train) // self.batch_size)
         noisy = [i for i, setting in enumerate(self.settings) if setting.eta]
         self.noisy = torch.tensor(noisy, dtype=torch.int64, device=device)
+        is_augmented = first.augment != "none"
+        self.augmentation = parse_augmentation(first.augment) if is_augmented else None
         self._allocate(len(dataset.x_train))
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
 
@@ -83,6 +87,8 @@ class Pack:
         self.distinct_seeds = seeds
         self.which_order = torch.tensor([seeds.index(run.seed) for run in self.runs], **integers)
         self.order = torch.empty(len(seeds), num_images, **integers)
+        num_moves = 0 if self.augmentation is None else num_images
+        self.moves = torch.empty(len(seeds), num_moves, 2, 3, **floats)
         self.seeds = torch.empty(self.num_steps, num_draws, len(self.runs), **integers)
         self.rates = torch.empty(self.num_steps, **floats)
         self.deviations = torch.empty(self.num_steps, len(self.noisy), **floats)
@@ -110,11 +116,16 @@ class Pack:
         return {k: v.detach().to("cpu", copy=True) for k, v in self.network.tensors.items()}
 
     def _begin(self, epoch: int) -> None:
-        """Draws the order of the images and the seeds of all steps; sets λ and learning rates."""
+        """Draws the order of images, their moves and the seeds of steps; sets λ and the rates."""
         self.lam = [setting.lam(epoch) for setting in self.settings]
         self.network.set_lam(self.lam)
         streams = [stream(seed, "order", epoch) for seed in self.distinct_seeds]
         self.order.copy_(orders(torch.tensor(streams, device=self.device), self.order.shape[1]))
+        if self.augmentation is not None:
+            for moves, seed in zip(self.moves, self.distinct_seeds, strict=True):  # saves memory
+                of_epoch = stream(seed, "augmentation", epoch)
+                draws = uniforms(of_epoch, len(moves), NUM_DRAWS, self.device)
+                moves.copy_(self.augmentation.matrices(draws))
         self.seeds.copy_(self._seeds("training", epoch, *self.seeds.shape[:2]))
         first, (run, *_) = (epoch - 1) * self.num_steps, self.runs
         steps = torch.arange(first, first + self.num_steps, dtype=torch.float64)
@@ -145,33 +156,48 @@ class Pack:
         seeds = self.seeds.index_select(0, self.step).squeeze(0)
         # Copies whole images; on the CPU x_train[picked] would copy pixel by pixel.
         batch_images = x_train.index_select(0, picked.flatten()).unflatten(0, picked.shape)
-        images = _scaled(batch_images, self.dtype).transpose(1, 2)
-        logits = self.network(images, seeds[: self.network.num_draws], training=True)
+        images = _scaled(batch_images, self.dtype)
+        if self.augmentation is not None:
+            moves = self.moves.index_select(1, batch).index_select(0, self.which_order)
+            images = move(images.flatten(0, 1), moves.flatten(0, 1)).view(images.shape)
+        drawing = seeds[: self.network.num_draws]
+        logits = self.network(images.transpose(1, 2), drawing, training=True)
         losses = F.cross_entropy(logits, y_train[picked], reduction="none").mean(1)
         self._change_parameters(losses, seeds[self.network.num_draws :])
         self.step += 1
 
     @torch.no_grad()
     def _change_parameters(self, losses: Tensor, noise_seeds: Tensor) -> None:
-        """A step of SGD: the changes are the gradients of -rate × loss."""
+        """A step of SGD: the changes are the gradients of -rate × loss.
+
+        With momentum, as in Keras, velocity = momentum × velocity + change, and the velocity is
+        added to the parameter.
+        """
+        momentum = self.runs[0].momentum
         rate = self.rates.index_select(0, self.step)
         changes = torch.autograd.grad(
             losses, self.parameters, -rate.expand_as(losses), allow_unused=True
         )
         # The change is None for the weights of dense layers: backward has updated them already.
-        pairs = zip(self.parameters, changes, strict=True)
-        left = {parameter: change for parameter, change in pairs if change is not None}
+        pairs = zip(self.updated, changes, strict=True)
+        left = {updated: change for updated, change in pairs if change is not None}
+        if momentum:
+            torch._foreach_mul_(list(left), momentum)
         torch._foreach_add_(list(left), list(left.values()))
-        if not len(self.noisy):
-            return
+        if len(self.noisy):
+            self._add_noise(rate, noise_seeds)
+        if momentum:
+            torch._foreach_add_(self.parameters, self.updated)
+
+    def _add_noise(self, rate: Tensor, noise_seeds: Tensor) -> None:
         deviation = rate * self.deviations.index_select(0, self.step).squeeze(0)
         noise_seeds = noise_seeds.index_select(1, self.noisy)
         zero = torch.zeros_like(deviation[:1])
-        for parameter, seed in zip(self.parameters, noise_seeds, strict=True):
+        for updated, seed in zip(self.updated, noise_seeds, strict=True):
             # Normal noise is δ with φ = 0 and λ its standard deviation.
-            shape, size = (len(seed), *parameter.shape[1:]), parameter[0].numel()
-            noise = seeded_delta(shape, seed, deviation, zero, size, dtype=parameter.dtype)
-            parameter.index_add_(0, self.noisy, noise, alpha=-1)
+            shape, size = (len(seed), *updated.shape[1:]), updated[0].numel()
+            noise = seeded_delta(shape, seed, deviation, zero, size, dtype=updated.dtype)
+            updated.index_add_(0, self.noisy, noise, alpha=-1)
 
     def _capture(self, batch_size: int) -> None:
         """Captures a step as a CUDA graph, and restores what the warm-up has changed."""

@@ -32,10 +32,24 @@ def orders(streams: Tensor, num: int) -> Tensor:
     return drawn.argsort(dim=1, stable=True)
 
 
+def uniforms(stream: int, num: int, num_draws: int, device: torch.device) -> Tensor:
+    """Numbers from [0, 1) in float64, num × num_draws; the first of them whatever num is."""
+    numbers, draws = (torch.arange(n, device=device) for n in (num, num_draws))
+    drawn = words(torch.tensor(stream, device=device), numbers[:, None], draws)
+    return (drawn >> 10).double() / 2**53
+
+
 def initial_states(runs: Sequence[Run], shape: Sequence[int]) -> dict[str, Tensor]:
-    """The initial tensors of every run, stacked; they depend on its seed alone."""
+    """The initial tensors of every run, stacked; they depend on its seed alone.
+
+    With momentum each parameter has a velocity beside it.
+    """
     own = {
         seed: n.initial_state(runs[0].network, shape, stream(seed, "weights"))
         for seed in {run.seed for run in runs}
     }
-    return {k: torch.stack([own[run.seed][k] for run in runs]) for k in own[runs[0].seed]}
+    states = {k: torch.stack([own[run.seed][k] for run in runs]) for k in own[runs[0].seed]}
+    if runs[0].momentum:
+        names = n.parameter_names(states)
+        states |= {name + n.VELOCITY: torch.zeros_like(states[name]) for name in names}
+    return states

@@ -1,6 +1,5 @@
 """The content of a journal: runs, their epochs, and where their checkpoints are."""
 
-import dataclasses
 import math
 import typing
 from collections.abc import Mapping, Sequence
@@ -152,7 +151,7 @@ class Records:
             "kind": "commit",
             "provenance": provenance,
             "runs": [run.id for run in runs],
-            "new": {run.id: dataclasses.asdict(run) for run in runs if run.id not in self.runs},
+            "new": {run.id: run.content() for run in runs if run.id not in self.runs},
             "epochs": columns,
             "checkpoint": checkpoint,
         }
