@@ -21,16 +21,17 @@ from scipy import stats
 
 from qneurons.report import Results, rows_of, write_report
 from qneurons.report.claims import CURVED, judge
-from qneurons.report.comparisons import setting_order
+from qneurons.report.comparisons import PRIMARY, setting_order
 from qneurons.report.figures.artwork import INK, LOOK, PALE, figure_files, write_file
 from qneurons.report.gains import gains_table
 from qneurons.report.inference import Estimate, estimate
 from qneurons.report.rendering import Table, to_markdown
 from qneurons.report.results import GUESSING
 from qneurons.report.sections import provenance
+from qneurons.report.tables import attribution_table, survival_text
 from qneurons.study.data import DATASETS
 from qneurons.study.spec import load_study
-from qneurons.study.store import CELL, Store
+from qneurons.study.store import CELL, RUN, Store
 
 ROOT = Path(__file__).parents[1]
 PAPER = ROOT / "results" / "paper"
@@ -64,21 +65,31 @@ def whole_cells(frame, study):
     return frame.filter(pl.col("run").is_in(whole))
 
 
-def last_epoch(frame):
-    return frame.filter((pl.col("epoch") == frame["epoch"].max()) & ~pl.col("diverged"))
+def endpoint(frame):
+    """One row per run that did not diverge: its means over the last tenth of the epochs.
+
+    A setting learns if none of its runs ends at the loss of guessing.
+    """
+    last = frame["epoch"].max()
+    ends = frame.filter(pl.col("epoch") > last - max(last // 10, 1)).group_by(RUN)
+    means = ends.agg(pl.col("^(train|test)_.*$").mean(), n=pl.col("train_loss").count()).sort(RUN)
+    means = means.filter(pl.col("n") == pl.col("n").max())
+    return means.with_columns(
+        learns=(pl.col("train_loss") <= GUESSING).all().over(*CELL, "setting")
+    )
 
 
-def curved_and_learning(last):
-    """Curved activations, without cells in which a run learns nothing: they would dominate."""
-    learns = ~(pl.col("train_loss") > GUESSING).any().over(CELL)
-    return last.filter(pl.col("activation").is_in(CURVED) & learns)
+def difference(ends, one, other, column="test_accuracy"):
+    """One setting minus another with a curved activation, by seed, and the number of cells.
 
-
-def difference(last, one, other, column="test_accuracy"):
-    """One setting minus another, averaged over cells and paired by seed."""
-    means = last.group_by("seed", "setting").agg(pl.col(column).mean())
+    It is the average over the cells in which both settings learn.
+    """
+    curved = ends.filter(
+        pl.col("activation").is_in(CURVED) & pl.col("setting").is_in([one, other])
+    ).filter(pl.col("learns").all().over(CELL))
+    means = curved.group_by("seed", "setting").agg(pl.col(column).mean())
     means = means.pivot("setting", index="seed", values=column)
-    return estimate(means[one] - means[other])
+    return estimate(means[one] - means[other]), curved.select(CELL).n_unique()
 
 
 def interval(value, factor=100, form="+.3f"):
@@ -103,8 +114,8 @@ def rates_table(rates):
 
 def modes_table(frame, metric, factor, form):
     """The same trained networks, evaluated in three ways, at small and at large λ."""
-    ends = last_epoch(frame)
-    learned = frame.join(ends.filter(pl.col("train_loss") <= GUESSING), on="run", how="semi")
+    ends = endpoint(frame)
+    learned = frame.join(ends.filter("learns"), on=RUN, how="semi")
     groups = ends.select("network", "activation").unique().sort("network", "activation")
 
     def text(group, setting, epoch, mode):
@@ -126,16 +137,13 @@ def modes_table(frame, metric, factor, form):
 
 def lam_table(frame):
     """Settings against each other, each evaluated in the limit, as the library does."""
-    last = curved_and_learning(last_epoch(frame))
-    rows = [
-        (
-            f"{one} − {other}",
-            interval(difference(last, one, other, "test_accuracy_limit")),
-            interval(difference(last, one, other, "test_loss_limit"), 1000, "+.2f"),
-        )
-        for one, other in LAM_PAIRS
-    ]
-    return Table("", ("contrast", "test accuracy, points", "test loss × 1000"), tuple(rows))
+    ends, rows = endpoint(frame), []
+    for one, other in LAM_PAIRS:
+        accuracy, cells = difference(ends, one, other, "test_accuracy_limit")
+        loss, _ = difference(ends, one, other, "test_loss_limit")
+        numbers = (interval(accuracy), interval(loss, 1000, "+.2f"))
+        rows.append((f"{one} − {other}", str(cells), *numbers))
+    return Table("", ("contrast", "cells", "test accuracy, points", "test loss × 1000"), (*rows,))
 
 
 def times(frame, study):
@@ -186,11 +194,11 @@ def time_table(spent):
 
 def compare_with_ordinary(frame, naive):
     """Of every setting: packed estimate, prediction interval, ordinary values, Welch's test."""
-    last, found = last_epoch(frame), {}
-    ends = naive.filter(epoch=naive["epoch"].max())
-    for key, ordinary in ends.group_by([*CELL, "setting"], maintain_order=True):
+    packed_runs, found = endpoint(frame), {}
+    for key, ordinary in endpoint(naive).group_by([*CELL, "setting"], maintain_order=True):
         same = dict(zip((*CELL, "setting"), key, strict=True))
-        sample, values = last.filter(**same)["test_accuracy"], sorted(ordinary["test_accuracy"])
+        sample = packed_runs.filter(**same)["test_accuracy"]
+        values = sorted(ordinary["test_accuracy"])
         packed = estimate(sample)
         half = stats.t.ppf(0.975, packed.n - 1) * packed.sd * math.sqrt(1 + 1 / packed.n)
         found[key] = (packed, half, values, stats.ttest_ind(values, sample, equal_var=False))
@@ -256,12 +264,11 @@ def generated(frame, study):
     """Everything between markers in RESULTS.md, by its marker."""
     results = Results(frame)
     *verdicts, question = judge(results)
-    claims = tuple((v.claim.statement, v.answer, v.reason) for v in verdicts)
     ordinary = compare_with_ordinary(frame, pl.read_parquet(PAPER / "naive.parquet"))
     tables = {
         "gains": gains_table(results),
         "rates": rates_table(pl.read_parquet(PAPER / "rates.parquet")),
-        "claims": Table("", ("claim", "verdict", "why"), claims),
+        "noise or limit": attribution_table(results),
         "accuracy by mode": modes_table(frame, "test_accuracy", 100, "+z.2f"),  # z: no -0.00
         "loss by mode": modes_table(frame, "test_loss", 1000, "+z.1f"),
         "lam": lam_table(frame),
@@ -272,7 +279,12 @@ def generated(frame, study):
         mark: to_markdown(Table("", table.columns, table.rows)).removeprefix("### \n\n")
         for mark, table in tables.items()
     }
-    found["noise or limit"] = f"**{question.answer}.** {question.reason}"
+    found["claims"] = "\n".join(
+        "\n  - ".join((f"- **{v.answer}:** {v.claim.statement}", *v.graded, v.reason))
+        for v in verdicts
+    )
+    found["answer"] = f"**{question.answer}.** {question.reason}"
+    found["corrections"] = " ".join(survival_text(results, metric) for metric in PRIMARY)
     facts = provenance(frame)
     found["provenance"] = "\n".join(f"- {name}: {'; '.join(values)}" for name, values in facts)
     return found

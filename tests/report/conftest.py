@@ -120,12 +120,13 @@ def _rows(frame, epochs):
     accuracy = pl.col("final") - 0.1 * ahead + lost
     test_loss = 4 * (1 - accuracy)
     mode = 1e-4 * pl.col("setting").str.contains("^[ca]")  # the others are alike in all modes
+    train_loss = pl.col("final_loss") + ahead + lost
     return frame.select(
         *("dataset", "network", "dropout", "activation"),
         pl.lit("").alias("protocol"),
         *("setting", "seed", "epoch"),
         lam=pl.Series([lams[key] for key in frame.select("setting", "epoch").iter_rows()]),
-        train_loss=pl.col("final_loss") + ahead + lost,
+        train_loss=train_loss,
         test_loss=test_loss,
         test_accuracy=accuracy,
         test_loss_limit=test_loss - mode,
@@ -133,6 +134,7 @@ def _rows(frame, epochs):
         test_loss_mean=test_loss - 2 * mode,
         test_accuracy_mean=accuracy + 2 * mode,
         diverged=diverged,
+        train_loss_limit=pl.when(pl.col("epoch") % 10 == 0).then(train_loss - mode),
         seconds=0.5,
         run="run",
         device=pl.lit("cpu"),

@@ -10,12 +10,14 @@ stats = pytest.importorskip("scipy.stats")
 
 from qneurons.report.comparisons import (
     METRICS,
+    PRIMARY,
     Cell,
     Contrast,
     contrasts,
     declared_pairs,
     run_states,
     setting_order,
+    survivors,
 )
 from qneurons.report.inference import Estimate, holm, sign_flip
 from qneurons.report.results import Results
@@ -73,8 +75,32 @@ def test_the_order_of_settings():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_finals_are_the_values_of_the_last_epoch(make_frame, metric):
+@pytest.mark.parametrize(
+    ("epochs", "first"), [(1, 1), (9, 9), (19, 19), (20, 19), (29, 28), (100, 91)]
+)
+@pytest.mark.parametrize("metric", PRIMARY)
+def test_final_values_are_means_over_the_last_tenth_of_the_epochs(
+    make_frame, epochs, first, metric
+):
+    frame = make_frame(cells=[ELU], settings=("base", "a1"), seeds=2, epochs=epochs)
+    row = of(finals(frame, metric), "a1")
+    assert (row.first, row.epoch) == (first, epochs)
+    last = [column(frame, "a1", metric, epoch) for epoch in range(first, epochs + 1)]
+    assert [*row.values.values()] == pytest.approx(np.mean(last, axis=0))
+    assert row.epochs == (f"epoch {epochs}" if first == epochs else f"epochs {first}–{epochs}")
+    row = of(Results(frame).last_epoch.finals[metric], "a1")
+    assert (row.first, row.epoch) == (epochs, epochs)
+    assert [*row.values.values()] == list(last[-1])
+
+
+def test_the_last_tenth_is_that_of_the_epochs_that_half_of_the_runs_reached(make_frame):
+    early = {("base", seed): 30 for seed in range(3)} | {("a1", 0): 30}
+    frame = make_frame(cells=[ELU], settings=("base", "a1"), seeds=3, epochs=50, incomplete=early)
+    assert {(row.first, row.epoch) for row in finals(frame)} == {(28, 30)}
+
+
+@pytest.mark.parametrize("metric", PRIMARY)
+def test_finals_of_few_epochs_are_the_values_of_the_last(make_frame, metric):
     frame = make_frame(cells=[ELU], epochs=4)
     rows = finals(frame, metric=metric)
     assert [row.setting for row in rows] == ["base", "limit", "c0.02", "c0.1", "a1", "a5", "a9"]
@@ -196,7 +222,7 @@ def test_the_declared_contrasts():
 def test_contrasts_are_paired_by_seed_and_corrected_within_the_cell(make_frame):
     frame = make_frame(gain=1e-4, noise=1e-4, spread=0.01)
     rows = contrasts(finals(frame))
-    assert len(rows) == 2 * 11
+    assert len(rows) == 2 * 11  # families of 11
     row = of(rows, "c0.1", reference="base", cell=Cell(*ELU))
     mine = frame.filter(pl.col("activation") == "elu")
     differences = column(mine, "c0.1", "test_accuracy", 5) - column(
@@ -303,6 +329,32 @@ def test_an_epoch_that_is_there_twice_is_an_error(make_frame):
     frame = make_frame(cells=[ELU], settings=("base", "c0.1"))
     with pytest.raises(StudyError, match=r"elu.*base, seed 0: epoch 1 "):
         finals(pl.concat([frame, frame]))
+
+
+def test_the_loss_without_noise_is_that_of_the_last_epoch_or_another_stands_in(make_frame):
+    frame = make_frame(cells=[ELU], epochs=20)
+    found = of(finals(frame, "train_loss_limit"), "a1").values
+    assert [*found.values()] == list(column(frame, "a1", "train_loss_limit", 20))
+    lacking = pl.when((pl.col("seed") != 3) | (pl.col("setting") != "a1"))  # one run is enough
+    frame = frame.with_columns(lacking.then("train_loss_limit"))
+    for setting in ("base", "a1"):
+        found = of(finals(frame, "train_loss_limit"), setting).values
+        assert [*found.values()] == list(column(frame, setting, "train_loss", 20))
+
+
+@pytest.mark.parametrize(("cells", "gain"), [(1, 0.0), (1, 0.01), (6, 0.0), (6, 4e-4), (6, 0.01)])
+def test_fewer_contrasts_survive_a_correction_over_all_cells(make_frame, cells, gain):
+    cells = [("digits", "m", False, f"f{i}") for i in range(cells)]
+    rows = contrasts(finals(make_frame(cells=cells, gain=gain, noise=3e-4)))
+    within, overall, test = survivors(rows)
+    assert within == sum(row.p_holm <= 0.05 for row in rows)
+    assert test == ("sign-flip" if len(cells) == 1 else "paired t")  # 66 / 512 is above 0.05
+    p = [row.p for row in rows]
+    if len(cells) > 1:
+        p = [stats.ttest_1samp([*row.by_seed.values()], 0).pvalue for row in rows]
+    assert overall == sum(q <= 0.05 for q in holm(p))
+    if gain == 4e-4:
+        assert 0 < overall < within
 
 
 def test_accuracies_are_percentages_and_higher_is_better():

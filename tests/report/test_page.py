@@ -17,7 +17,6 @@ pytest.importorskip("scipy")
 
 from qneurons.report import comparisons, page, rendering, sections, tables
 from qneurons.report.claims import paper
-from qneurons.report.claims.noise_or_limit import decompose
 from qneurons.report.figures import neurons
 from qneurons.report.gains import gains_table
 from qneurons.report.page import write_report
@@ -162,7 +161,7 @@ def test_every_verdict_is_in_the_page_and_in_the_markdown(frame, report, html):
     verdicts = paper.judge(Results(frame))
     assert len(verdicts) >= 9
     for verdict in verdicts:
-        for part in (verdict.claim.statement, verdict.answer, verdict.reason):
+        for part in (verdict.claim.statement, verdict.answer, *verdict.graded, verdict.reason):
             assert squeezed(part) in text
             assert part in markdown
         for number in verdict.numbers:
@@ -175,7 +174,7 @@ def test_every_table_is_in_the_page_and_in_the_markdown(frame, report, html):
     markdown = (report[0] / "report.md").read_text(encoding="utf-8")
     made = Results(frame)
     found = [*sections.main_tables(made), gains_table(made)]
-    found.append(tables.decomposition_table(decompose(made)))
+    found += [tables.attribution_table(made), tables.decomposition_table(made)]
     counts = tables.count_runs(made.states)
     found.append(tables.accounting_table(counts, made.finals["test_accuracy"]))
     for table in found:
@@ -231,7 +230,7 @@ def test_an_unfinished_study_is_told_of_at_one_epoch_throughout(frame, tmp_path,
     text = Page((tmp_path / "report.html").read_text(encoding="utf-8")).text
     assert "runs 24 compared at epoch 3 of 100 24" in text
     assert "Test accuracy (%) at epoch 3" in text
-    assert "reached epoch 3," in text
+    assert "Settings are compared at epoch 3;" in text
     assert "finished" not in text
 
 
@@ -259,13 +258,15 @@ def test_every_statistic_is_computed_once(frame, tmp_path, quick, monkeypatch):
 
     def count(module, name):
         compute = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *args: calls.append(name) or compute(*args))
+        monkeypatch.setattr(
+            module, name, lambda *args, **options: calls.append(name) or compute(*args, **options)
+        )
 
     for name in ("run_states", "compared_rows", "curves", "finals"):
         count(comparisons, name)
     count(sections, "judge")
     write_report(frame, tmp_path)
-    by_metric = {"compared_rows": 2, "curves": 2, "finals": 2}  # test accuracy and training loss
+    by_metric = dict.fromkeys(("compared_rows", "curves", "finals"), len(comparisons.METRICS))
     assert Counter(calls) == {"run_states": 1, **by_metric, "judge": 1}
 
 
@@ -321,7 +322,7 @@ def test_odd_data_make_a_report(make_frame, digits_cells, tmp_path, quick, odd):
 
 
 def test_without_a_study_nothing_is_expected(frame):
-    counts = page.summary(tables.count_runs(Results(frame).states), "3")
+    counts = page.summary(tables.count_runs(Results(frame).states), "at epoch 3")
     assert counts == [("runs", 24), ("compared at epoch 3", 24)]
 
 

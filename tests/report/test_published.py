@@ -1,6 +1,7 @@
 """What is published follows from the published rows, and from whole cells alone."""
 
 import re
+import statistics
 from collections import Counter
 from pathlib import Path
 
@@ -12,8 +13,7 @@ pl = pytest.importorskip("polars")
 for package in ("scipy", "matplotlib"):
     pytest.importorskip(package)
 
-from qneurons.report.claims import CURVED, judge
-from qneurons.report.claims.noise_or_limit import attribute_gain, curved_cells
+from qneurons.report.claims import CURVED, attributions, judge
 from qneurons.report.claims.verdicts import ANSWERS
 from qneurons.report.comparisons import is_q
 from qneurons.report.inference import ALPHA, holm
@@ -77,38 +77,51 @@ def findings(publish, results, frame, study):
     assert (failed.network, failed.activation, failed.dropout) == ("mnist-cnn", "tanh", False)
     assert list(counts) == ["limit", "c0.02", "c0.1"]
     failing = sum(len(results.final(failed, setting).values) for setting in counts)
-    last = publish.curved_and_learning(publish.last_epoch(frame))
-    q = [setting for setting in last["setting"].unique() if is_q(setting)]
-    gains = {setting: publish.difference(last, setting, "base") for setting in q}
-    best = max(gains, key=lambda setting: gains[setting].mean)
+    ends = publish.endpoint(frame)
+    q = [setting for setting in ends["setting"].unique() if is_q(setting)]
+    gains = {setting: publish.difference(ends, setting, "base") for setting in q}
+    best = max(gains, key=lambda setting: gains[setting][0].mean)
     assert best == "a9"
-    loss = publish.difference(last, best, "base", "test_loss").mean
-    assert loss > 0
-    small = publish.difference(last, "c0.02", "limit")
+    gain, num_cells = gains[best]
+    single = [
+        results.contrast(cell, best, "base").gain.mean
+        for cell in results.cells
+        if cell.activation in CURVED
+    ]
+    assert len(single) == num_cells
+    loss, _ = publish.difference(ends, best, "base", "test_loss")
+    assert loss.low < 0 < loss.high  # the same within its interval
+    constant, _ = gains["c0.1"]
+    small, _ = publish.difference(ends, "c0.02", "limit")
     assert small.low < 0 < small.high  # they cannot be told apart
-    *verdicts, question = judge(results)
+    *verdicts, _ = judge(results)
     answers = Counter(verdict.answer for verdict in verdicts)
-    assert question.answer == "both"
-    parts = {"limit": [], "noise": []}
-    for name in ("elu", "softplus", "tanh"):
-        cells = [cell for cell in curved_cells(results)[0] if cell.activation == name]
-        for part, gain in zip(parts, attribute_gain(results, cells).gains, strict=True):
-            parts[part] += [NAMES.get(name, name)] * (gain == "gain")
-    holds, fails, undecided = (answers[answer] for answer in ANSWERS)
+    holds, fails, undecided, cannot_hold, cannot_fail = (answers[answer] for answer in ANSWERS)
+    assert not cannot_fail
+    parts = {group.where: group.answer for group in attributions(results)[:-1]}
+    sources = {
+        where: answer for where, answer in parts.items() if answer in ("the limit", "the noise")
+    }
+    assert sources == {
+        "elu with dropout": "the limit",
+        "softplus with dropout": "the limit",
+        "tanh without dropout": "the noise",
+    }
+    [tanh] = (group for group in attributions(results) if group.where == "tanh without dropout")
+    assert tanh.limit.high < 0  # it loses by the limit
     return [
-        f"{len(results.cells)} of the paper's {len({run.cell for run in study.runs})} ",
+        f"{len(results.cells)} of the paper's {len({run.cell for run in study.runs})} cells",
         f"in {outcomes['better']} of {outcomes.total()} comparisons",
         f"lose in {outcomes['worse']}",
         f"{sum(counts.values())} of {failing} runs",
-        f"On average over the other {last.select(publish.CELL).n_unique()} cells",
-        f"the best of {len(gains)} q settings",
-        f"gains {publish.interval(gains[best], form='+.2f')} percentage points of test accuracy",
-        f"test loss is {1000 * loss:.1f} thousandths higher than f's",
-        "λ = 0.02 cannot be told apart from the limit",
-        f"({publish.interval(small)} points)",
-        f"the limit with {' and '.join(parts['limit'])}, the noise with {' '.join(parts['noise'])}",
-        f"Of the paper's {len(verdicts)} claims, {holds} hold, {fails} do not hold, and "
-        f"{undecided} are not decided yet",
+        f"{publish.interval(gain, form='+.2f')} percentage points of test accuracy",
+        f"on average over {num_cells} cells",
+        f"from {100 * min(single):+.2f} to {100 * max(single):+.2f} points in single cells",
+        f"({publish.interval(loss, 1000, '+.1f')} thousandths)",
+        f"only {publish.interval(constant, form='+.2f')} points",
+        f"Of the paper's {len(verdicts)} claims, {holds} hold, {fails} does not hold, "
+        f"{cannot_hold} can no longer hold and {undecided} are undecided",
+        "none of them on CIFAR-10",
         f"p ≤ {ALPHA}",
     ]
 
@@ -125,11 +138,37 @@ def test_every_number_of_the_readme_is_computed_from_the_rows(findings):
     check(readme(), [*findings, "λ annealed from 9"])
 
 
+def test_no_cell_of_cifar_is_published(results):
+    assert not [cell for cell in results.cells if cell.dataset == "cifar10"]
+
+
+SETTINGS_OF_ORDINARY = 2 * 7  # two cells in all settings
+
+
+def ordinary_counts(publish, frame, naive):
+    """How many ordinary runs are inside the prediction, of how many; the significant gaps."""
+    compared = publish.compare_with_ordinary(frame, naive)
+    assert len(compared) == SETTINGS_OF_ORDINARY
+    inside = [
+        abs(value - packed.mean) <= half
+        for packed, half, values, _ in compared.values()
+        for value in values
+    ]
+    p = holm([test.pvalue for *_, test in compared.values()])
+    significant = {
+        key: statistics.mean(values) - packed.mean
+        for (key, (packed, _, values, _)), p in zip(compared.items(), p, strict=True)
+        if p <= ALPHA
+    }
+    return sum(inside), len(inside), significant
+
+
 def test_every_number_of_the_results_is_computed_from_the_rows(
     publish, findings, results, frame, study
 ):
     settings = {run.setting for run in study.runs}
     seeds = len({run.seed for run in study.runs})
+    first = results.final(results.cells[0], "base").first
     (rate,) = {run.learning_rate for run in study.runs if run.network == "mnist-cnn"}
     cells = Counter(network for _, network, *_ in {run.cell for run in study.runs})
     there = Counter(cell.network for cell in results.cells)
@@ -139,16 +178,16 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
     ends = ends.filter(pl.col("setting").is_in(rates["setting"].unique().to_list()))
     assert set(rates["activation"]) == set(ends["activation"]) == {"tanh"}
     assert ends["seed"].n_unique() == 1
-    compared = publish.compare_with_ordinary(frame, pl.read_parquet(PAPER / "naive.parquet"))
-    inside = sum(
-        abs(value - packed.mean) <= half
-        for packed, half, values, _ in compared.values()
-        for value in values
-    )
-    count = sum(len(values) for _, _, values, _ in compared.values())
-    significant = sum(p <= ALPHA for p in holm([test.pvalue for *_, test in compared.values()]))
+    ordinary_runs = pl.read_parquet(PAPER / "naive.parquet")
+    inside, count, significant = ordinary_counts(publish, frame, ordinary_runs)
+    last = [rows.filter(epoch=study.epochs) for rows in (frame, ordinary_runs)]
+    inside_last, _, significant_last = ordinary_counts(publish, *last)
+    assert list(significant.values())[1:] == [] == list(significant_last)
+    [(*_, activation, _, setting)] = significant
+    assert (activation, setting) == ("elu", "a9")
+    [gap] = significant.values()
+    small, _ = publish.difference(publish.endpoint(frame), "c0.02", "limit")
     level = f"{100 * (1 - ALPHA):.0f} %"
-    learning = publish.curved_and_learning(publish.last_epoch(frame)).select(publish.CELL)
     accuracies = {
         row["setting"]: f"{100 * row['test_accuracy']:.2f}" for row in ends.iter_rows(named=True)
     }
@@ -158,17 +197,22 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
         *(f"{network}: {there[network]} of {total} cells" for network, total in cells.items()),
         f"trained in {len(settings)} settings with {seeds} seeds, for {study.epochs} epochs",
         "λ annealed from 1, 5 and 9",
+        f"Gain in test accuracy over at epochs {first}–{study.epochs}",
         f"mean over {seeds} seeds and {level} interval",
+        f"its mean over epochs {first} to {study.epochs}",
+        f"both settings learn, at epochs {first} to {study.epochs}",
         f"after {rates['epoch'].max()} epochs, mean over {rates['seed'].n_unique()} seeds",
         f"The paper's learning rate is {rate}",
         f"({ends['epoch'][0]} epochs, one seed,",
         *accuracies.values(),
         f"the {level} t-interval excludes zero",
-        f"Mean over the {learning.n_unique()} cells",
         f"with {level} t-intervals",
+        f"λ = 0.02 cannot be told apart from the limit ({publish.interval(small)} points)",
         f"{inside} of {count} ordinary runs",
         f"predict {level} of single runs ({0.95 * count:.0f} are expected)",
-        f"{significant} of {len(compared)} differences",
+        f"{len(significant)} of {SETTINGS_OF_ORDINARY} differences of means is significant",
+        f"with ELU and dropout, by {100 * gap:+.3f} points",
+        f"it is {inside_last} of {count} and {len(significant_last)} of {SETTINGS_OF_ORDINARY}",
     ]
     check(results_page(), [*findings, *phrases])
 
@@ -243,8 +287,8 @@ def test_what_decided_the_default_of_evaluation(frame):
 
 def test_what_decided_the_default_of_lam(publish, frame):
     table = publish.lam_table(frame)
-    accuracy = {contrast: ends(cell) for contrast, cell, _ in table.rows}
-    loss = {contrast: ends(cell) for contrast, _, cell in table.rows}
+    accuracy = {contrast: ends(cell) for contrast, _, cell, _ in table.rows}
+    loss = {contrast: ends(cell) for contrast, *_, cell in table.rows}
     for low, high in (accuracy["c0.02 − limit"], loss["c0.02 − limit"]):
         assert low < 0 < high
     assert accuracy["c0.1 − c0.02"][0] > 0 > loss["c0.1 − c0.02"][1]

@@ -8,10 +8,10 @@ import pytest
 pytest.importorskip("polars")
 pytest.importorskip("scipy")
 
-from qneurons.report.claims.verdicts import Number
 from qneurons.report.comparisons import METRICS
-from qneurons.report.inference import Estimate
+from qneurons.report.inference import Estimate, estimate
 from qneurons.report.rendering import (
+    Number,
     Table,
     difference_texts,
     estimate_text,
@@ -58,8 +58,8 @@ def test_p(p, text):
         (Number("cases", 12), "cases 12"),
         (Number("best", 82.9, unit="%"), "best 82.90 %"),
         (
-            Number("gain", 0.1234, 0.1, 0.15, 0.0012, "pp"),
-            "gain +0.123 pp [+0.100, +0.150], p 0.001",
+            Number("gain", 0.1234, 0.1, 0.15, "pp"),
+            "gain +0.123 pp [+0.100, +0.150]",
         ),
         (Number("none", NAN), "none –"),
     ],
@@ -92,3 +92,10 @@ def test_rich_shows_text_as_it_is_and_cuts_nothing(width):
     for part in ("Sizes <1>", "x & y", "[bold]2[/]", "Note <b>."):
         assert part in text
     assert "…" not in text
+
+
+def test_numbers_with_a_unit_are_hundredths():
+    value = estimate([0.01, 0.02, 0.03])
+    assert Number.of("a", value, unit="pp").value == pytest.approx(2.0)
+    assert Number.of("a", value).value == pytest.approx(0.02)
+    assert Number.of("a", value, unit="%").high == pytest.approx(100 * value.high)

@@ -6,7 +6,6 @@ pl = pytest.importorskip("polars")
 pytest.importorskip("scipy")
 
 from qneurons.report import tables
-from qneurons.report.claims.noise_or_limit import decompose
 from qneurons.report.results import Results
 from qneurons.study.runs import Run
 
@@ -33,24 +32,24 @@ def frame(make_frame):
 
 
 def test_final_values_by_cell_and_setting(frame):
-    table = tables.final_table(finals(frame))
+    table = tables.final_table(Results(frame))
     assert table.title == "Test accuracy (%) at epoch 3 (digits, mnist-mlp, no dropout)"
     assert table.columns == ("activation", "base", "limit", "c0.02", "a1")
     assert [row[0] for row in table.rows] == ["elu", "tanh"]
     assert table.rows[0][1] == "98.00 ± 0.00"
     assert table.rows[0][4] == "98.50 ± 0.00 (1 diverged)"
     assert "5 to 6 seeds" in table.note
-    assert "epoch 3" in table.note
+    assert "parentheses" not in table.note
 
 
 def test_losses_are_no_percentages(frame):
-    table = tables.final_table(finals(frame, metric="train_loss"))
+    table = tables.final_table(Results(frame), "train_loss")
     assert table.title.startswith("Training loss at epoch 3")
     assert table.rows[0][1].startswith("0.0")
 
 
 def test_what_cells_differ_in_has_a_column(make_frame, paper_cells):
-    table = tables.final_table(finals(make_frame(cells=paper_cells, epochs=1)))
+    table = tables.final_table(Results(make_frame(cells=paper_cells, epochs=1)))
     assert table.title == "Test accuracy (%) at epoch 1"
     assert table.columns[:4] == ("dataset", "network", "dropout", "activation")
     assert len(table.rows) == 24
@@ -60,19 +59,19 @@ def test_what_cells_differ_in_has_a_column(make_frame, paper_cells):
 def test_a_setting_that_a_cell_lacks_is_a_dash(make_frame):
     frame = make_frame(settings=SETTINGS)
     frame = frame.filter((pl.col("activation") == "elu") | (pl.col("setting") != "a1"))
-    elu, tanh = tables.final_table(finals(frame)).rows
+    elu, tanh = tables.final_table(Results(frame)).rows
     assert elu[-1] != tanh[-1] == "–"
 
 
 def test_best_values_with_their_epoch(frame):
     peak = frame.with_columns(pl.col("test_accuracy") + 0.1 * (pl.col("epoch") == 2))
-    table = tables.best_table(finals(peak))
+    table = tables.best_table(Results(peak))
     assert all(text.endswith("@2") for row in table.rows for text in row[1:])
     assert "test set" in table.note
 
 
 def test_contrasts(frame):
-    table = tables.contrast_table(Results(frame).contrasts["test_accuracy"])
+    table = tables.contrast_table(Results(frame), "test_accuracy")
     assert table.title.startswith("Paired differences in test accuracy (percentage points)")
     rows = {row[:2]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
     row = rows["elu", "c0.02 − base"]
@@ -83,7 +82,7 @@ def test_contrasts(frame):
 
 
 def test_decompositions(frame):
-    table = tables.decomposition_table(decompose(Results(frame)))
+    table = tables.decomposition_table(Results(frame))
     assert table.columns == (
         "activation", "setting", "seeds", "q − base", "limit − base", "q − limit",
     )  # fmt: skip
@@ -118,7 +117,73 @@ def test_accounting_against_the_study(frame):
 def test_the_epoch_of_comparison_in_words(make_frame, digits_cells):
     early = {(digits_cells[0], setting, seed): 2 for setting in SETTINGS for seed in range(3)}
     apart = finals(make_frame(settings=SETTINGS, seeds=3, incomplete=early))
-    assert tables.compared_at(apart) == "2 to 5"
-    assert tables.compared_at(apart, 5) == "2 to 5 of 5"
+    assert tables.compared_at(apart) == "at epoch 2 to epoch 5"
+    assert tables.compared_at(apart, 5) == "at epoch 2 to epoch 5 of 5"
     same = [row for row in apart if row.epoch == 5]
-    assert [tables.compared_at(same, epochs) for epochs in (None, 5, 9)] == ["5", "5", "5 of 9"]
+    assert [tables.compared_at(same, epochs) for epochs in (None, 5, 9)] == [
+        *("at epoch 5", "at epoch 5", "at epoch 5 of 9")
+    ]
+    long = finals(make_frame(settings=SETTINGS, seeds=3, epochs=20))
+    assert tables.compared_at(long, 100) == "at epochs 19–20 of 100"
+
+
+@pytest.fixture
+def lost(make_frame):
+    """c0.02 and the limit of tanh learn nothing; the last of 20 epochs is 1 point better."""
+
+    def gain(cell, setting):
+        return -0.88 * (cell[3] == "tanh" and setting in ("limit", "c0.02"))
+
+    options = {"settings": SETTINGS, "seeds": 4, "epochs": 20, "noise": 0, "spread": 0}
+    frame = make_frame(gain=gain, loss_gain=lambda *case: 2.6 * gain(*case), **options)
+    return frame.with_columns(pl.col("test_accuracy") + 0.01 * (pl.col("epoch") == 20))
+
+
+def test_settings_that_learn_nothing_have_words_for_numbers(lost):
+    results = Results(lost)
+    for table in (tables.final_table(results), tables.best_table(results)):
+        elu, tanh = table.rows
+        assert not any("learns" in text for text in elu)
+        assert tanh[2:4] == ("learns nothing", "learns nothing")
+        assert "learns" not in tanh[1] + tanh[4]
+    rows = tables.contrast_table(results, "test_accuracy").rows
+    shown = {row[1]: row[3:6] for row in rows if row[0] == "tanh"}
+    idle = ("learns nothing", "–", "–")
+    assert [contrast for contrast, numbers in shown.items() if numbers == idle] == [
+        *("limit − base", "c0.02 − base", "c0.02 − limit", "a1 − limit")
+    ]
+    small, annealed = (row for row in tables.decomposition_table(results).rows if row[0] == "tanh")
+    assert small[3:] == ("learns nothing",) * 3
+    assert annealed[3].startswith("+0.000")
+    assert annealed[4:] == ("learns nothing",) * 2
+
+
+def test_the_last_epoch_is_beside_the_mean(lost):
+    results = Results(lost)
+    table = tables.final_table(results)
+    assert "at epochs 19–20" in table.title
+    assert table.rows[0][1].startswith("98.")
+    assert table.rows[0][1].endswith("± 0.00 (99.00)")
+    assert "in parentheses the last epoch" in table.note
+    late = (pl.col("epoch") == 20) & (pl.col("setting") == "a1")
+    results = Results(lost.with_columns(pl.col("test_accuracy") + 0.002 * late))
+    table = tables.contrast_table(results, "test_accuracy")
+    rows = {row[:2]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    row = rows["elu", "a1 − base"]
+    assert (row["mean"], row["last epoch"]) == ("+0.100", "+0.200")
+
+
+def test_parts_by_activation_and_last_on_average(make_frame):
+    frame = make_frame(settings=SETTINGS, gain={"limit": 0.002, "c0.02": 0.002, "a1": 0.002})
+    elu, tanh, average = tables.attribution_table(Results(frame)).rows
+    assert (elu[:2], tanh[:2]) == (("elu without dropout", "1"), ("tanh without dropout", "1"))
+    assert (elu[-3], elu[-1]) == ("1 and 0", "the limit")
+    assert (average[0], average[1], average[-3], average[-1]) == (
+        "all of these",
+        "2",
+        "2 and 0",
+        "–",
+    )
+    assert average[3].startswith("+0.2")
+    [alone] = tables.attribution_table(Results(frame.filter(activation="elu"))).rows
+    assert alone == elu

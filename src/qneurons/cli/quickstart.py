@@ -40,7 +40,7 @@ def quickstart(
         screen.print(f"{study.title}: {len(study.runs)} runs of {study.epochs} epochs")
         train_here(study, store, device=device)
         frame = rows_of(study, Store.open(store, readonly=True).frame())
-        screen.print(to_rich(final_table(Results(frame).finals["test_accuracy"])))
+        screen.print(to_rich(final_table(Results(frame))))
         write_report(frame, out / "report", study=study)
         screen.print(f"The page with figures and verdicts: {out / 'report' / 'report.html'}")
         export = shlex.join(["qneurons", "study", "export", str(store), str(out / "rows.csv")])

@@ -1,15 +1,18 @@
 """From tidy rows to numbers: the final value of each run, means over seeds, paired contrasts.
 
 Which runs are compared. A cell is everything that a run depends on except setting and seed. Its
-settings are compared at one epoch: the last one that at least half of its runs reached. Runs that
-did not reach it are incomplete. They are counted, but no mean includes them. Diverged runs have no
-final value. They are counted beside the mean, and the outcome of a contrast depends on them.
+settings are compared up to one epoch: the last one that at least half of its runs reached. The
+final value of a run is its mean over the last tenth of these epochs (91 to 100 of 100), at least
+over the last one. Runs that did not reach the epoch are incomplete. They are counted, but no mean
+includes them. Diverged runs have no final value. They are counted beside the mean, and the outcome
+of a contrast depends on them.
 
 Which contrasts. Differences are paired by seed. Holm's correction covers the declared contrasts of
 one cell and metric: one panel of the paper's figures is one family, and claims count panels.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -62,7 +65,11 @@ class Metric:
 METRICS = {
     "test_accuracy": Metric("test_accuracy", "test accuracy", higher=True, percent=True),
     "train_loss": Metric("train_loss", "training loss", higher=False, percent=False),
+    "train_loss_limit": Metric(
+        "train_loss_limit", "training loss without noise", higher=False, percent=False
+    ),
 }
+PRIMARY = ("test_accuracy", "train_loss")  # recorded after every epoch
 
 
 def is_q(setting: str) -> bool:
@@ -87,20 +94,31 @@ class Best:
 
 @dataclass(frozen=True)
 class Final:
-    """One setting in one cell: the value of each compared run at the epoch of comparison."""
+    """One setting in one cell: the final value of each compared run."""
 
     cell: Cell
     setting: str
     metric: Metric
-    epoch: int
+    first: int  # final values are means over the epochs from this one
+    epoch: int  # to the epoch of comparison
     values: Mapping[int, float] = field(repr=False)  # by seed
     diverged: tuple[int, ...]  # seeds
     estimate: Estimate
     best: Best
 
+    @property
+    def epochs(self) -> str:
+        """The epochs of the final values, in words."""
+        single = self.first == self.epoch
+        return f"epoch {self.epoch}" if single else f"epochs {self.first}–{self.epoch}"
 
-def run_states(frame: pl.DataFrame) -> pl.DataFrame:
-    """One row per run: its last epoch, its cell's epoch of comparison (``target``), its state."""
+
+def run_states(frame: pl.DataFrame, *, last_only: bool = False) -> pl.DataFrame:
+    """One row per run: its last epoch, the epochs of its final value, its state.
+
+    The final value is the mean over the epochs from ``first`` to ``target``, the epoch of
+    comparison of its cell; with ``last_only`` it is the value of ``target``.
+    """
     keys = frame.select(*RUN, "epoch")
     if len(twice := keys.filter(keys.is_duplicated())):
         *cell, setting, seed, epoch = twice.row(0)
@@ -118,14 +136,28 @@ def run_states(frame: pl.DataFrame) -> pl.DataFrame:
     is_late = pl.col("last") < pl.col("target")
     state = pl.when(is_late).then(pl.lit("incomplete")).otherwise(pl.lit("compared"))
     state = pl.when("diverged").then(pl.lit("diverged")).otherwise(state)
-    return runs.select(*RUN, "last", "target", state=state).sort(RUN)
+    num_epochs = pl.lit(1) if last_only else (pl.col("target") // 10).clip(1)
+    first = pl.col("target") - num_epochs + 1
+    return runs.select(*RUN, "last", "target", first=first, state=state).sort(RUN)
 
 
 def compared_rows(frame: pl.DataFrame, states: pl.DataFrame, metric: str) -> pl.DataFrame:
     """The finite values of a metric, of the compared runs up to the epoch of comparison."""
-    compared = states.filter(pl.col("state") == "compared").select(*RUN, "target")
+    compared = states.filter(pl.col("state") == "compared").select(*RUN, "first", "target")
     rows = frame.join(compared, on=RUN).filter(pl.col("epoch") <= pl.col("target"))
+    if metric == "train_loss_limit":
+        rows = rows.filter(pl.col("epoch") == pl.col("target"))
+        rows = rows.with_columns(pl.when(is_noiseless()).then(metric).otherwise("train_loss"))
     return rows.filter(pl.col(metric).is_finite())
+
+
+def is_noiseless() -> pl.Expr:
+    """True for cells in which every row has its training loss without noise.
+
+    It is recorded every tenth epoch, and not at all in older stores. In other cells the training
+    loss with the noise of the epoch stands in.
+    """
+    return pl.col("train_loss_limit").is_finite().fill_null(False).all().over(CELL)
 
 
 def curves(rows: pl.DataFrame, metric: str) -> pl.DataFrame:
@@ -148,8 +180,9 @@ def finals(
 
     The arguments are the results of :func:`run_states`, :func:`compared_rows`, :func:`curves`.
     """
-    at_target = rows.filter(pl.col("epoch") == pl.col("target"))
-    values = {row[:-1]: row[-1] for row in at_target.select(*RUN, metric).iter_rows()}
+    ends = rows.filter(pl.col("epoch") >= pl.col("first"))
+    means_of_runs = ends.group_by(RUN).agg(pl.col(metric).mean())
+    values = {row[:-1]: row[-1] for row in means_of_runs.iter_rows()}
     higher = METRICS[metric].higher
     peak = pl.col("mean").arg_max() if higher else pl.col("mean").arg_min()
     peaks = means.group_by(*CELL, "setting").agg(
@@ -164,10 +197,11 @@ def finals(
     none = Best(0, estimate(()), math.nan)
     found = []
     for key, group in groupby(states.iter_rows(), key=lambda row: row[: len(CELL) + 1]):
-        runs = [(row[-4], row[-2], row[-1]) for row in group]  # seed, target, state
-        done = {seed: values[*key, seed] for seed, _, _ in runs if (*key, seed) in values}
-        diverged = tuple(seed for seed, _, state in runs if state == "diverged")
-        end = (runs[0][1], done, diverged, estimate(done.values()), best.get(key, none))
+        runs = [row[len(key) :] for row in group]
+        _, _, target, first, _ = runs[0]
+        done = {seed: values[*key, seed] for seed, *_ in runs if (*key, seed) in values}
+        diverged = tuple(seed for seed, *_, state in runs if state == "diverged")
+        end = (first, target, done, diverged, estimate(done.values()), best.get(key, none))
         found.append(Final(Cell(*key[:-1]), key[-1], METRICS[metric], *end))
     return sorted(found, key=lambda final: (final.cell, setting_order(final.setting)))
 
@@ -216,6 +250,11 @@ class Contrast:
         return "unclear"
 
 
+def paired(a: Final, b: Final) -> dict[int, float]:
+    """The difference of two settings, by seed."""
+    return {seed: a.values[seed] - b.values[seed] for seed in sorted(a.values.keys() & b.values)}
+
+
 Pairs = Callable[[Sequence[str]], list[tuple[str, str]]]
 
 
@@ -233,10 +272,7 @@ def contrasts(finals: Iterable[Final], pairs: Pairs = declared_pairs) -> list[Co
     for _, group in groupby(finals, key=lambda final: (final.cell, final.metric.name)):
         by_setting = {final.setting: final for final in group}
         declared = [(by_setting[s], by_setting[r]) for s, r in pairs(list(by_setting))]
-        differences = [
-            {seed: a.values[seed] - b.values[seed] for seed in sorted(a.values.keys() & b.values)}
-            for a, b in declared
-        ]
+        differences = [paired(a, b) for a, b in declared]
         tests = [paired_test(np.array([*d.values()]), len(declared)) for d in differences]
         family = zip(declared, differences, tests, holm([p for _, p in tests]), strict=True)
         for (a, b), by_seed, (test, p), p_holm in family:
@@ -245,3 +281,14 @@ def contrasts(finals: Iterable[Final], pairs: Pairs = declared_pairs) -> list[Co
             end = estimate(by_seed.values()), test, p, p_holm, diverged, len(both), by_seed
             found.append(Contrast(a.cell, a.setting, b.setting, a.metric, *end))
     return found
+
+
+def survivors(rows: Sequence[Contrast]) -> tuple[int, int, str]:
+    """How many contrasts are significant, corrected within cells and over all of them at once.
+
+    Also the test of the latter: so many contrasts may be too many for the sign-flip test.
+    """
+    tests = [paired_test(np.array([*row.by_seed.values()]), len(rows)) for row in rows]
+    within = sum(row.p_holm <= ALPHA for row in rows)
+    overall = sum(p <= ALPHA for p in holm([p for _, p in tests]))
+    return within, overall, Counter(name for name, _ in tests).most_common(1)[0][0]

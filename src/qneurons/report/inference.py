@@ -8,6 +8,7 @@ the paired t test. The choice depends only on the numbers of pairs and contrasts
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,11 +59,15 @@ def paired_test(differences: NDArray[np.float64], family: int = 1) -> tuple[str,
 
 def sign_flip(differences: NDArray[np.float64]) -> float:
     """The exact two-sided p: the share of all 2^n sign flips with a sum at least as far from 0."""
-    n = len(differences)
-    half = (np.arange(2 ** (n - 1))[:, None] >> np.arange(n)) & 1  # the other half mirrors these
-    sums = np.abs((1 - 2 * half) @ differences)
+    sums = np.abs(_signs(len(differences)) @ differences)
     tolerance = 1e-9 * np.abs(differences).sum()  # rounding must not break ties
     return float(np.mean(sums >= abs(differences.sum()) - tolerance))
+
+
+@cache  # most contrasts have the same number of pairs
+def _signs(n: int) -> NDArray[np.float64]:
+    half = (np.arange(2 ** (n - 1))[:, None] >> np.arange(n)) & 1  # the other half mirrors these
+    return np.asarray(1 - 2 * half, dtype=np.float64)
 
 
 def holm(p: Sequence[float]) -> list[float]:

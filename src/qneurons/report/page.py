@@ -66,7 +66,7 @@ def write_report(frame: pl.DataFrame, folder: Path, *, study: Study | None = Non
 def summary(runs: Mapping[Cell, Counter[str]], epoch: str) -> list[tuple[str, int]]:
     """The number of runs in all, by state, and the epoch at which they are compared."""
     totals = sum(runs.values(), Counter[str]())
-    words = {"compared": f"compared at epoch {epoch}"}
+    words = {"compared": f"compared {epoch}"}
     return [(words.get(name, name), totals[name]) for name in COUNTS if totals[name]]
 
 
@@ -95,7 +95,8 @@ def render_markdown(
     for section in sections:
         lines += [f"## {section.title}", section.intro]
         for verdict in section.verdicts:
-            lines += [f"### {verdict.claim.statement}", f"**{verdict.answer}.** {verdict.reason}"]
+            lines += [f"### {verdict.claim.statement}", f"**{verdict.answer}**"]
+            lines += ["\n".join(f"- {line}" for line in verdict.graded), verdict.reason]
             lines.append("\n".join(f"- {number_text(number)}" for number in verdict.numbers))
             lines.append(f"Missing: {', '.join(verdict.missing)}." if verdict.missing else "")
         lines += [f"![{d.label}]({d.name}.png)\n\n{d.caption}" for d in section.figures]

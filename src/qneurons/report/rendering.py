@@ -1,10 +1,9 @@
-"""A table of text, its two forms (rich and Markdown), and how numbers are written in it."""
+"""Numbers and tables for readers: what they hold, and how they are written."""
 
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qneurons.report.claims import Number
 from qneurons.report.comparisons import Metric
 from qneurons.report.inference import Estimate
 
@@ -22,6 +21,23 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of a verdict, in its unit: "%", "pp" for percentage points, or none."""
+
+    label: str
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    unit: str = ""
+
+    @classmethod
+    def of(cls, label: str, mean: Estimate, *, unit: str = "") -> "Number":
+        """An estimate with its interval; with a unit, shares become hundredths."""
+        factor = 100 if unit else 1
+        return cls(label, factor * mean.mean, factor * mean.low, factor * mean.high, unit)
 
 
 def to_rich(table: Table) -> "rich.table.Table":
@@ -86,9 +102,8 @@ def p_text(p: float) -> str:
 
 
 def number_text(number: Number) -> str:
-    """``label 82.90 %``, with interval and p if it has them."""
+    """``label 82.90 %``, with its interval if it has one."""
     form = {"%": ".2f", "pp": "+.3f"}.get(number.unit, ".4g")
     value = NONE if math.isnan(number.value) else f"{number.value:{form}} {number.unit}".strip()
     interval = "" if math.isnan(number.low) else f" {interval_text(number.low, number.high, form)}"
-    p = "" if math.isnan(number.p) else f", p {p_text(number.p)}"
-    return f"{number.label} {value}{interval}{p}"
+    return f"{number.label} {value}{interval}"

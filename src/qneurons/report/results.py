@@ -1,22 +1,28 @@
 """Every statistic of a report, computed once: tables, figures and claims all read it."""
 
 import math
+from functools import cached_property
 
 import polars as pl
 
 from qneurons.report import comparisons
 from qneurons.report.comparisons import METRICS, Cell, Contrast, Final
 from qneurons.study.data import NUM_CLASSES
+from qneurons.study.store import CELL, RUN
 
 GUESSING = 0.95 * math.log(NUM_CLASSES)  # a run with a higher final training loss learned nothing
 
 
 class Results:
-    """Run states, and by metric the curves, final values and declared contrasts of a frame."""
+    """Run states, and by metric the curves, final values and declared contrasts of a frame.
 
-    def __init__(self, frame: pl.DataFrame) -> None:
+    Final values are means over the last tenth of the epochs; with ``last_only`` they are those of
+    the last epoch.
+    """
+
+    def __init__(self, frame: pl.DataFrame, *, last_only: bool = False) -> None:
         self.frame = frame
-        self.states = comparisons.run_states(frame)
+        self.states = comparisons.run_states(frame, last_only=last_only)
         self.curves: dict[str, pl.DataFrame] = {}
         self.finals: dict[str, list[Final]] = {}
         self.contrasts: dict[str, list[Contrast]] = {}
@@ -34,6 +40,25 @@ class Results:
         for row in self.finals["test_accuracy"]:
             self._settings.setdefault(row.cell, []).append(row.setting)
         self.cells = list(self._settings)
+        self._untrained: dict[Cell, dict[str, int]] = {cell: {} for cell in self.cells}
+        for row in self.finals["train_loss"]:
+            if count := sum(loss > GUESSING for loss in row.values.values()):
+                self._untrained[row.cell][row.setting] = count
+
+    @cached_property
+    def last_epoch(self) -> "Results":
+        """The same by the values of the last epoch alone."""
+        same = (self.states["first"] == self.states["target"]).all()
+        return self if same else Results(self.frame, last_only=True)
+
+    @cached_property
+    def noiseless(self) -> set[Cell]:
+        """The cells whose training loss without noise is recorded at the epoch of comparison."""
+        ends = self.frame.join(self.states.filter(state="compared"), on=RUN)
+        ends = ends.filter(pl.col("epoch") == pl.col("target"))
+        return {
+            Cell(*row) for row in ends.filter(comparisons.is_noiseless()).select(CELL).iter_rows()
+        }
 
     def settings(self, cell: Cell) -> list[str]:
         """The settings of a cell in their order; none if the cell is not in the frame."""
@@ -52,6 +77,12 @@ class Results:
         """One of the declared contrasts."""
         return self._contrasts[metric, cell, setting, reference]
 
+    def differences(
+        self, cell: Cell, setting: str, reference: str, metric: str
+    ) -> dict[int, float]:
+        """Setting minus reference, by seed."""
+        return comparisons.paired(*(self.final(cell, s, metric) for s in (setting, reference)))
+
     def extra_contrasts(
         self, cell: Cell, pairs: list[tuple[str, str]], metric: str = "test_accuracy"
     ) -> dict[tuple[str, str], Contrast]:
@@ -60,11 +91,13 @@ class Results:
         found = comparisons.contrasts(rows, lambda settings: pairs)
         return {(row.setting, row.reference): row for row in found}
 
-    def untrained(self, cell: Cell) -> dict[str, int]:
-        """The number of runs that learned nothing, for each setting that has such runs.
+    def learns(self, cell: Cell, *settings: str) -> bool:
+        """True if every run of these settings learned something.
 
-        Their accuracies are so far from the others that the cell would dominate any mean.
+        Other settings are left out of averages over cells: they would dominate any mean.
         """
-        ends = {s: self.final(cell, s, "train_loss").values.values() for s in self.settings(cell)}
-        counts = {setting: sum(loss > GUESSING for loss in ends[setting]) for setting in ends}
-        return {setting: count for setting, count in counts.items() if count}
+        return not self.untrained(cell).keys() & set(settings)
+
+    def untrained(self, cell: Cell) -> dict[str, int]:
+        """The number of runs that learned nothing, for each setting that has such runs."""
+        return self._untrained[cell]

@@ -11,8 +11,16 @@ import polars as pl
 
 from qneurons.provenance import versions
 from qneurons.report import tables
-from qneurons.report.claims import ANSWERS, LEAST_EPOCHS, Verdict, decompose, judge, paper_cells
-from qneurons.report.comparisons import Cell, setting_order
+from qneurons.report.claims import (
+    ANSWERS,
+    LEAST_EPOCHS,
+    Verdict,
+    attributions,
+    decompose,
+    judge,
+    paper_cells,
+)
+from qneurons.report.comparisons import PRIMARY, Cell, setting_order
 from qneurons.report.figures import (
     Curve,
     Style,
@@ -22,7 +30,7 @@ from qneurons.report.figures import (
     paper_figures,
     setting_styles,
 )
-from qneurons.report.gains import gains_over_base, gains_table, learns_nothing
+from qneurons.report.gains import gains_over_base, gains_table
 from qneurons.report.rendering import Table
 from qneurons.report.results import Results
 from qneurons.study.store import CELL, PROVENANCE
@@ -62,27 +70,26 @@ def make_sections(results: Results, runs: Mapping[Cell, Counter[str]]) -> list[S
     styles = setting_styles(sorted({final.setting for final in finals}, key=setting_order))
     *verdicts, question = judge(results)
     answers = [verdict.answer for verdict in verdicts]
-    counts = ", ".join(f"{answer}: {answers.count(answer)}" for answer in ANSWERS)
+    counts = ", ".join(f"{a}: {answers.count(a)}" for a in ANSWERS if a in answers)
     intro = f"{len(verdicts)} claims of the paper's section “Experiments” ({counts})."
     claims = Section(
         "verdicts", "The paper's claims", intro, verdicts=verdicts, folded=not of_paper
     )
-    parts = decompose(results)
     limit = Section(
         "noise-or-limit",
         "Noise or limit?",
         "A q-neuron differs from f in two ways: it tends to f'(x)x, and it is random. The "
         "setting “limit” trains with f'(x)x alone.",
         verdicts=[question],
-        tables=[tables.decomposition_table(parts)] if parts else [],
+        tables=noise_or_limit_tables(results),
     )
     curves = draw_learning_curves(results, styles)
     learning = Section(
         "learning-curves",
         "Learning curves",
-        "Means with 95 % t-intervals over seeds, of the runs that reached epoch "
-        f"{tables.compared_at(finals)}, where settings are compared. The axes are fitted to the "
-        "means; the first epochs may lie outside."
+        "Means with 95 % t-intervals over seeds. Settings are compared "
+        f"{tables.compared_at(finals)}; runs that did not get there are left out. The axes are "
+        "fitted to the means; the first epochs may lie outside."
         if curves
         else "No run reached the epoch at which settings are compared.",
         figures=curves,
@@ -114,14 +121,20 @@ def learned_nothing(results: Results) -> str:
         return ""
     return (
         "Some runs learned nothing: their training loss ends above 95 % of the loss of guessing. "
-        f"They are left out of averages over cells. {'; '.join(named)}."
+        f"Their settings are left out of averages over cells. {'; '.join(named)}."
     )
 
 
 def main_tables(results: Results) -> list[Table]:
-    accuracy, loss = results.finals["test_accuracy"], results.finals["train_loss"]
-    found = [tables.final_table(accuracy), tables.best_table(accuracy), tables.final_table(loss)]
-    return found + [tables.contrast_table(rows) for rows in results.contrasts.values() if rows]
+    values = [tables.final_table(results), tables.best_table(results)]
+    values.append(tables.final_table(results, "train_loss"))
+    return values + [tables.contrast_table(results, m) for m in PRIMARY if results.contrasts[m]]
+
+
+def noise_or_limit_tables(results: Results) -> list[Table]:
+    """Each table only if it has rows."""
+    found = [tables.attribution_table(results)] if attributions(results) else []
+    return found + ([tables.decomposition_table(results)] if decompose(results) else [])
 
 
 def draw_gains_over_base(results: Results, styles: Mapping[str, Style]) -> list[Drawing]:
@@ -130,17 +143,22 @@ def draw_gains_over_base(results: Results, styles: Mapping[str, Style]) -> list[
         return []
     caption = (
         "Gain in test accuracy over base, in percentage points: mean over seeds with 95 % "
-        "t-interval. An arrow marks a setting of which no run learned anything."
+        "t-interval. An arrow marks a setting that learns nothing."
     )
-    figure = draw_gains(gains, styles, learns_nothing(results))
+    idle = {pair for pair in gains if not results.learns(*pair)}
+    figure = draw_gains(gains, styles, idle)
     return [Drawing("gains", "gain over base of every setting", caption, figure)]
 
 
 def draw_learning_curves(results: Results, styles: Mapping[str, Style]) -> list[Drawing]:
     """One figure for every network, dataset and protocol."""
     by_network: dict[str, list[Curve]] = {}
-    for metric, means in results.curves.items():
-        rows = means.fill_null(math.nan).group_by(*CELL, "setting", maintain_order=True)
+    for metric in PRIMARY:
+        rows = (
+            results.curves[metric]
+            .fill_null(math.nan)
+            .group_by(*CELL, "setting", maintain_order=True)
+        )
         for (*names, setting), group in rows:
             cell = Cell(*names)
             points = (group[name].to_list() for name in ("epoch", "mean", "low", "high"))

@@ -1,14 +1,23 @@
 """The tables of a report: final values, contrasts, decompositions, counts of runs."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import polars as pl
 
-from qneurons.report.claims import Decomposition
-from qneurons.report.comparisons import METRICS, STATES, Cell, Contrast, Final, setting_order
+from qneurons.report.claims import attributions, decompose
+from qneurons.report.comparisons import (
+    METRICS,
+    STATES,
+    Cell,
+    Contrast,
+    Final,
+    setting_order,
+    survivors,
+)
 from qneurons.report.inference import Estimate
 from qneurons.report.rendering import NONE, Table, difference_texts, estimate_text, p_text
+from qneurons.report.results import Results
 from qneurons.study.runs import Run
 from qneurons.study.store import CELL
 
@@ -16,46 +25,64 @@ PAPER_PROTOCOL = "the paper's"
 COUNTS = ("runs", *STATES, "not begun")
 
 
-def final_table(rows: Sequence[Final]) -> Table:
+def learns_nothing(results: Results, cell: Cell, setting: str) -> str:
+    """What tables show instead of the numbers of a setting that learns nothing, else nothing."""
+    count = results.untrained(cell).get(setting, 0)
+    runs = len(results.final(cell, setting).values)
+    return "learns nothing" + f" ({count} of {runs} runs)" * (count < runs) if count else ""
+
+
+def final_table(results: Results, metric: str = "test_accuracy") -> Table:
     """Final values of one metric: a row for each cell, a column for each setting."""
-    texts = {
-        (final.cell, final.setting): estimate_text(final.estimate, final.metric)
-        + (f" ({len(final.diverged)} diverged)" if final.diverged else "")
-        for final in rows
-    }
+    rows = results.finals[metric]
+
+    def text(final: Final) -> str:
+        value = estimate_text(final.estimate, final.metric)
+        if final.first < final.epoch and final.values:
+            last = results.last_epoch.final(final.cell, final.setting, metric).estimate
+            value += f" ({estimate_text(last, final.metric).partition(' ')[0]})"
+        return value + (f" ({len(final.diverged)} diverged)" if final.diverged else "")
+
     seeds = sorted({final.estimate.n for final in rows})
     note = (
         f"Mean ± half of the 95 % t-interval over {_span(seeds)} seeds, of the runs that reached "
-        f"epoch {compared_at(rows)}."
+        f"the last epoch of comparison. {beside_note(rows)}"
     )
-    return _by_setting(f"at epoch {compared_at(rows)}", rows, texts, note)
+    return _by_setting(results, compared_at(rows), rows, text, note)
 
 
-def best_table(rows: Sequence[Final]) -> Table:
+def best_table(results: Results) -> Table:
     """The peak of each mean curve and its epoch."""
-    texts = {
-        (final.cell, final.setting): f"{estimate_text(final.best.estimate, final.metric)} "
-        f"@{final.best.epoch}"
-        for final in rows
-        if final.best.estimate.n
-    }
+
+    def text(final: Final) -> str:
+        best = final.best
+        return f"{estimate_text(best.estimate, final.metric)} @{best.epoch}" if best.epoch else NONE
+
     note = (
         "Peak over epochs of the mean over seeds, with its epoch after the @. It is chosen on the "
         "test set, as in the paper, so it is a little too good."
     )
-    return _by_setting("at its best", rows, texts, note)
+    return _by_setting(results, "at its best", results.finals["test_accuracy"], text, note)
 
 
-def contrast_table(rows: Sequence[Contrast]) -> Table:
+def contrast_table(results: Results, metric: str) -> Table:
     """Paired differences of one metric, with their tests."""
-    metric = rows[0].metric
-    title = f"Paired differences in {metric.title}{' (percentage points)' * metric.percent}"
-    columns = ("contrast", "pairs", "mean", "95 % interval", "test", "p", "p (Holm)", "outcome")
+    rows, of = results.contrasts[metric], METRICS[metric]
+    title = f"Paired differences in {of.title}{' (percentage points)' * of.percent}"
+    columns: tuple[str, ...] = ("contrast", "pairs", "mean", "95 % interval", "last epoch")
+    columns += ("test", "p", "p (Holm)", "outcome", "diverged")
+
+    def numbers(row: Contrast) -> tuple[str, str, str]:
+        if idle := [s for s in (row.setting, row.reference) if not results.learns(row.cell, s)]:
+            return learns_nothing(results, row.cell, idle[0]), NONE, NONE
+        last = results.last_epoch.contrast(row.cell, row.setting, row.reference, metric)
+        return *difference_texts(row.difference, of), difference_texts(last.difference, of)[0]
+
     body = [
         (
             f"{row.setting} − {row.reference}",
             str(row.difference.n),
-            *difference_texts(row.difference, row.metric),
+            *numbers(row),
             row.test,
             p_text(row.p),
             p_text(row.p_holm),
@@ -65,22 +92,44 @@ def contrast_table(rows: Sequence[Contrast]) -> Table:
         for row in rows
     ]
     note = (
-        "Setting minus reference, paired by seed: the mean, its 95 % t-interval, p of the exact "
-        "sign-flip test or of the paired t test, and p after Holm's correction over the contrasts "
-        "of the cell. A setting with more diverged runs than its reference is never better; "
-        "diverged runs are counted over the seeds that both have."
+        "Setting minus reference, paired by seed: the mean, its 95 % t-interval, the mean at the "
+        "last epoch, p of the exact sign-flip test or of the paired t test, and p after Holm's "
+        "correction over the contrasts of the cell. A setting with more diverged runs than its "
+        "reference is never better; diverged runs are counted over the seeds that both have. "
+        f"{survival_text(results, metric)}"
     )
-    return table_by_cell(title, [row.cell for row in rows], (*columns, "diverged"), body, note)
+    return table_by_cell(title, [row.cell for row in rows], columns, body, note)
 
 
-def decomposition_table(rows: Sequence[Decomposition]) -> Table:
-    """The gain of q over base, and its two parts."""
+def survival_text(results: Results, metric: str) -> str:
+    """Over how many contrasts the corrections run, and how many contrasts survive each."""
+    rows = results.contrasts[metric]
+    families = sorted(Counter(row.cell for row in rows).values())
+    within, overall, test = survivors(rows)
+    return (
+        f"Of {len(rows)} contrasts in {METRICS[metric].title}, {within} have p ≤ 0.05 after the "
+        f"correction within their cell ({_span(families)} contrasts each), and {overall} after one "
+        f"over all {len(rows)} at once ({test} test)."
+    )
 
-    def text(part: Estimate) -> str:
-        return " ".join(difference_texts(part, METRICS["test_accuracy"]))
 
+def decomposition_table(results: Results) -> Table:
+    """The gain of q over base, and its two parts, in every cell."""
+
+    def texts(cell: Cell, setting: str, parts: Sequence[Estimate]) -> list[str]:
+        settings = (("base", setting), ("base", "limit"), ("limit", setting))
+        idle = [
+            next(filter(None, (learns_nothing(results, cell, s) for s in x)), "") for x in settings
+        ]
+        return [word or _points(part) for word, part in zip(idle, parts, strict=True)]
+
+    rows = decompose(results)
     body = [
-        (row.setting, str(row.total.n), text(row.total), text(row.limit), text(row.noise))
+        (
+            row.setting,
+            str(row.total.n),
+            *texts(row.cell, row.setting, (row.total, row.limit, row.noise)),
+        )
         for row in rows
     ]
     note = (
@@ -88,7 +137,34 @@ def decomposition_table(rows: Sequence[Decomposition]) -> Table:
         "95 % t-intervals, over the seeds that have all three."
     )
     columns = ("setting", "seeds", "q − base", "limit − base", "q − limit")
-    return table_by_cell("The noise or the limit?", [row.cell for row in rows], columns, body, note)
+    return table_by_cell("Noise and limit by cell", [row.cell for row in rows], columns, body, note)
+
+
+def attribution_table(results: Results) -> Table:
+    """The two parts of the gain by activation and dropout, and last on average."""
+    rows = attributions(results)
+    body = [
+        (
+            row.where,
+            f"{row.cells}{f' ({row.lost})' if row.lost else ''}",
+            *map(_points, (row.total, row.limit, row.noise)),
+            *(f"{gain} and {loss}" for gain, loss in row.signs),
+            NONE if row is rows[-1] and len(rows) > 1 else row.answer,
+        )
+        for row in rows
+    ]
+    columns = ("activation", "cells", "q − base", "limit − base", "q − limit")
+    signs = ("cells that gain and lose by the limit", "by the noise", "which part gains")
+    note = (
+        "Gains in test accuracy in percentage points with 95 % t-intervals over seeds, averaged "
+        "over q settings and cells, without settings that learn nothing. The average over "
+        "activations may hide opposite effects, so it is no answer."
+    )
+    return Table("The noise or the limit?", (*columns, *signs), tuple(body), note)
+
+
+def _points(part: Estimate) -> str:
+    return " ".join(difference_texts(part, METRICS["test_accuracy"]))
 
 
 def count_runs(states: pl.DataFrame, runs: Iterable[Run] = ()) -> dict[Cell, Counter[str]]:
@@ -108,10 +184,17 @@ def count_runs(states: pl.DataFrame, runs: Iterable[Run] = ()) -> dict[Cell, Cou
 
 
 def compared_at(rows: Iterable[Final], epochs: int | None = None) -> str:
-    """The epochs at which settings are compared; "3 of 100" if the study has more epochs."""
-    found = sorted({final.epoch for final in rows})
-    short = epochs is not None and found[:1] != [epochs]
-    return _span(found) + (f" of {epochs}" if short else "")
+    """The epochs of final values; "at epoch 3 of 100" if the study has more epochs."""
+    found = {final.epoch: final.epochs for final in sorted(rows, key=lambda final: final.epoch)}
+    short = epochs is not None and [*found][:1] != [epochs]
+    return "at " + _span([*found.values()]) + (f" of {epochs}" if short else "")
+
+
+def beside_note(rows: Iterable[Final]) -> str:
+    """What a number in parentheses beside a final value is."""
+    if all(final.first == final.epoch for final in rows):
+        return ""
+    return "A value is the mean over the last tenth of the epochs; in parentheses the last epoch."
 
 
 def accounting_table(counts: Mapping[Cell, Counter[str]], rows: Iterable[Final]) -> Table:
@@ -122,23 +205,28 @@ def accounting_table(counts: Mapping[Cell, Counter[str]], rows: Iterable[Final])
         for cell, numbers in counts.items()
     ]
     note = (
-        "Settings are compared at the last epoch that at least half of the cell's runs reached. "
-        "Runs that did not reach it are in no mean."
+        "Settings are compared by the mean over the last tenth of the epochs, up to the last one "
+        "that at least half of the cell's runs reached. Runs that did not reach it are in no mean."
     )
     return table_by_cell("Runs", list(counts), ("epoch", *COUNTS), body, note)
 
 
-def _span(numbers: Sequence[int]) -> str:
+def _span(numbers: Sequence[object]) -> str:
     first, last = numbers[0], numbers[-1]
     return str(first) if first == last else f"{first} to {last}"
 
 
 def _by_setting(
-    when: str, rows: Sequence[Final], texts: Mapping[tuple[Cell, str], str], note: str
+    results: Results, when: str, rows: Sequence[Final], text: Callable[[Final], str], note: str
 ) -> Table:
     title = f"{rows[0].metric.title.capitalize()}{' (%)' * rows[0].metric.percent} {when}"
     settings = sorted({final.setting for final in rows}, key=setting_order)
     cells = list(dict.fromkeys(final.cell for final in rows))
+    texts = {
+        (final.cell, final.setting): learns_nothing(results, final.cell, final.setting)
+        or text(final)
+        for final in rows
+    }
     body = [tuple(texts.get((cell, setting), NONE) for setting in settings) for cell in cells]
     return table_by_cell(title, cells, settings, body, note)
 

@@ -1,16 +1,16 @@
-"""Gains held against the margin, and gains pooled by seed."""
+"""Gains held against the margin, and effects averaged over cells and seeds."""
 
 import numpy as np
 import pytest
 
 pytest.importorskip("polars")
-pytest.importorskip("scipy")
+stats = pytest.importorskip("scipy.stats")
 
 from qneurons.report.claims.evidence import (
     MARGIN,
     judge_gain,
+    mean_effect,
     pool,
-    pooled_gain,
     scale,
 )
 from qneurons.report.comparisons import METRICS, Cell
@@ -67,23 +67,43 @@ def test_without_a_finished_base_a_gain_is_unclear(make_results):
     assert judge_gain(results, results.contrast(ELU, "c0.1", "base")) == "unclear"
 
 
+def apart(samples):
+    """Each sample as one of a cell of its own."""
+    return [(ELU._replace(activation=f"f{i}"), sample) for i, sample in enumerate(samples)]
+
+
 @pytest.mark.parametrize(
     ("samples", "values", "lost"),
     [
         ([{0: 1.0, 1: 3.0}, {0: 2.0, 1: 5.0}], [1.5, 4.0], ""),
         ([{0: 1.0, 1: 3.0}, {0: 2.0}], [1.5], "1 of 2 seeds"),
-        ([{0: 1.0, 1: 3.0}, {}], [1.0, 3.0], "1 of 2 cases"),
-        ([{0: 1.0}, {1: 1.0}, {1: 3.0}], [2.0], "1 of 3 cases and 1 of 2 seeds"),
-        ([dict.fromkeys(range(4), 1.0)] * 9 + [{0: 2.0}], [1.0] * 4, "1 of 10 cases"),
+        ([{0: 1.0, 1: 3.0}, {}], [1.0, 3.0], "1 of 2 contrasts"),
+        ([{0: 1.0}, {1: 1.0}, {1: 3.0}], [2.0], "1 of 3 contrasts and 1 of 2 seeds"),
+        ([dict.fromkeys(range(4), 1.0)] * 9 + [{0: 2.0}], [1.0] * 4, "1 of 10 contrasts"),
         ([{0: 1.0, 1: 2.0}] * 9 + [{0: 1.0, 1: 2.0, 2: 9.0}], [1.0, 2.0], "1 of 3 seeds"),
-        ([{}, {}], [], ""),
-        ([], [], ""),
     ],
 )
 def test_pooling_leaves_out_the_fewest_for_no_gaps(samples, values, lost):
-    found, told = pool(samples)
-    assert list(found) == values
+    found, told = pool(apart(samples))
+    assert list(found.mean(axis=0)) == values
     assert told.startswith(lost) if lost else told == ""
+
+
+@pytest.mark.parametrize("samples", [[{}, {}], []])
+def test_without_values_there_is_no_effect(samples):
+    effect = mean_effect(apart(samples))
+    assert (effect.over_seeds.n, effect.over_cells.n, effect.lost) == (0, 0, "")
+
+
+def test_cells_have_equal_weights_and_are_a_sample_of_their_own():
+    tanh = ELU._replace(activation="tanh")
+    samples = [(ELU, {0: 1.0, 1: 2.0}), (ELU, {0: 3.0, 1: 4.0}), (tanh, {0: 6.0, 1: 9.0})]
+    effect = mean_effect(samples)
+    by_seed, by_cell = [4.0, 6.0], [2.5, 7.5]
+    for found, values in ((effect.over_seeds, by_seed), (effect.over_cells, by_cell)):
+        interval = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+        assert (found.n, found.mean) == (2, 5.0)
+        assert (found.low, found.high) == pytest.approx(tuple(interval))
 
 
 @pytest.mark.parametrize("missing", [0.05, 0.2])
@@ -96,44 +116,5 @@ def test_missing_runs_do_not_make_pooled_gains_of_nothing(missing):
         samples = [
             {s: row[s] for s in np.flatnonzero(mask)} for row, mask in zip(gains, here, strict=True)
         ]
-        hits += paired_test(pool(samples)[0])[1] <= 0.05
+        hits += paired_test(pool(apart(samples))[0].mean(axis=0))[1] <= 0.05
     assert 0.03 <= hits / draws <= 0.07
-
-
-def test_what_was_left_out_is_told(make_frame):
-    cells = [ELU, ELU._replace(activation="tanh"), ELU._replace(activation="gelu")]
-    frame = make_frame(cells=cells, incomplete={(ELU, "c0.1", seed): 1 for seed in range(9)})
-    results = Results(frame)
-    pooled = pooled_gain(
-        results, "q over base", [results.contrast(c, "c0.1", "base") for c in cells]
-    )
-    assert "1 of 3 cases left out" in pooled.label
-
-
-def test_settings_that_learn_nothing_are_counted_and_not_averaged(make_frame):
-    lost = ELU._replace(activation="tanh")
-    frame = make_frame(
-        cells=[ELU, lost],
-        gain=lambda cell, setting: -0.88 if (cell, setting) == (lost, "c0.1") else 0,
-        loss_gain=lambda cell, setting: -2.3 if (cell, setting) == (lost, "c0.1") else 0,
-    )
-    results = Results(frame)
-    rows = [results.contrast(cell, "c0.1", "base") for cell in (ELU, lost)]
-    pooled = pooled_gain(results, "q over base", rows)
-    assert "1 of 2 left out" in pooled.label
-    assert abs(pooled.value) < 0.1
-    alone = pooled_gain(results, "q over base", rows[1:])
-    assert alone.value == pytest.approx(-88, abs=0.1)
-    assert "left out" not in alone.label
-
-
-def test_pooling_finds_what_single_samples_cannot(make_frame):
-    cells = [ELU._replace(activation=f"f{i}") for i in range(20)]
-    results = Results(make_frame(cells=cells, gain=3e-4, noise=4e-4))
-    rows = [results.contrast(cell, "c0.1", "base") for cell in cells]
-    pooled = pooled_gain(results, "q over base", rows)
-    assert (pooled.label, pooled.unit) == ("gain in test accuracy, q over base", "pp")
-    assert pooled.low < 0.03 < pooled.high
-    assert 0.01 < pooled.value < 0.05
-    assert pooled.p <= 0.01
-    assert sum(row.outcome == "better" for row in rows) < 10

@@ -6,7 +6,9 @@ from qneurons.report.claims.grid import (
     paper_cells as paper_cells,
 )
 from qneurons.report.claims.noise_or_limit import (
+    Attribution as Attribution,
     Decomposition as Decomposition,
+    attributions as attributions,
     decompose as decompose,
 )
 from qneurons.report.claims.paper import judge as judge
@@ -14,6 +16,5 @@ from qneurons.report.claims.verdicts import (
     ANSWERS as ANSWERS,
     FAILS as FAILS,
     HOLDS as HOLDS,
-    Number as Number,
     Verdict as Verdict,
 )

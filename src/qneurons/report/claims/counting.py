@@ -2,16 +2,25 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
 from typing import get_args
 
-from qneurons.report.claims.cases import Answer, Case, Judge
-from qneurons.report.claims.evidence import pooled_gain
-from qneurons.report.claims.grid import EPOCHS, LEAST_EPOCHS, LINEAR, paper_cells
-from qneurons.report.claims.verdicts import FAILS, HOLDS, OPEN, Claim, Number, Verdict
-from qneurons.report.comparisons import Cell, Contrast
+from qneurons.report.claims.cases import Answer, Case, Judge, over_base
+from qneurons.report.claims.grading import grade
+from qneurons.report.claims.grid import EPOCHS, FLOOR, LEAST_EPOCHS, LINEAR, SEEDS, paper_cells
+from qneurons.report.claims.verdicts import (
+    CANNOT_FAIL,
+    CANNOT_HOLD,
+    FAILS,
+    HOLDS,
+    OPEN,
+    Claim,
+    Verdict,
+)
+from qneurons.report.comparisons import Cell
+from qneurons.report.rendering import Number
 from qneurons.report.results import Results
 
 
@@ -28,8 +37,13 @@ class CaseClaim(Claim):
     judge: Judge
     yes: str
     no: str
+    sign: int = 1  # -1 if it says that there is no gain
     share: float = 0.75
     by_dropout: bool = False  # the claim must hold with and without dropout
+    floor: bool = False  # True if the settings that equal base are shown for comparison
+
+
+Claimed = tuple[Cell, tuple[str, ...]]  # a case: its cell, and the settings that it needs
 
 
 def decide(yes: int, no: int, claimed: int, share: float) -> str:
@@ -50,27 +64,104 @@ def joint(answers: Iterable[str]) -> str:
     return FAILS if FAILS in parts else HOLDS if parts == {HOLDS} else OPEN
 
 
+@dataclass(frozen=True)
+class Count:
+    """The cases of one part of a claim: how many are there, and how many cannot change."""
+
+    claimed: int
+    share: float
+    answers: Counter[Answer]  # of the cases that are there
+    settled: Counter[Answer]  # of those that lack neither seeds nor epochs
+
+    @property
+    def missing(self) -> int:
+        return self.claimed - self.answers.total()
+
+    def most(self, answer: Answer) -> int:
+        """How many cases may have this answer when all are complete."""
+        return self.settled[answer] + self.claimed - self.settled.total()
+
+
+def settle(counts: Collection[Count]) -> str:
+    """The answer by the present counts, or which answer the missing cases can no longer bring."""
+    now, best, worst = (
+        joint(
+            decide(yes, no, c.claimed, c.share) for c, (yes, no) in zip(counts, votes, strict=True)
+        )
+        for votes in (
+            [(c.answers["for"], c.answers["against"]) for c in counts],
+            [(c.most("for"), c.settled["against"]) for c in counts],
+            [(c.settled["for"], c.most("against")) for c in counts],
+        )
+    )
+    if now != OPEN or (best == HOLDS) == (worst == FAILS):
+        return now
+    return CANNOT_FAIL if best == HOLDS else CANNOT_HOLD
+
+
 def judge_cases(claim: CaseClaim, results: Results) -> Verdict:
     claimed = list(product(paper_cells(claim.activations), claim.needs))
-    found = [claim.judge(results, *case) for case in claimed if _is_judged(results, *case)]
-    parts = {"": found}
-    if claim.by_dropout:
-        parts = {
-            name: [case for case in found if case.cell.dropout == dropout]
-            for name, dropout in (("With dropout", True), ("Without dropout", False))
-        }
-    size = len(claimed) // len(parts)
-    counts = {name: Counter(case.answer for case in part) for name, part in parts.items()}
-    reason = " ".join(_sentence(claim, name, count, size) for name, count in counts.items())
+    found = _judge(claim, results, claimed)
+    counts = _count(claim, results, claimed, found)
+    last = _count(claim, results, claimed, _judge(claim, results.last_epoch, claimed))
+    reason = " ".join(_sentence(claim, name, count) for name, count in counts.items())
+    if found:
+        reason += f" At the last epoch alone: {_short(last.values())}."
     if (epoch := min((results.epoch(case.cell) for case in found), default=EPOCHS)) < EPOCHS:
         reason += f" Compared at epoch {epoch}; the paper trained for {EPOCHS}."
+    parts = _parts(claim, found)
+    if claim.floor:
+        cells = dict.fromkeys(case.cell for case in found if _has(results, case.cell, FLOOR))
+        words = "the noise floor (limit, c0.02 and c0.1, which are base but for rounding)"
+        parts[words] = [over_base(results, cell, FLOOR) for cell in cells]
+    graded = [
+        f"{name}: {line}" if name else line
+        for name, cases in parts.items()
+        for line in grade(results, cases, claim.sign)
+    ]
     return Verdict(
         claim,
-        joint(decide(c["for"], c["against"], size, claim.share) for c in counts.values()),
+        settle(counts.values()),
+        tuple(graded),
         reason + _elsewhere(claim, results),
-        (*_numbers(counts, size), *_pooled(results, found)),
+        tuple(_numbers(counts)),
         _missing(results, claimed),
     )
+
+
+def _judge(claim: CaseClaim, results: Results, claimed: Iterable[Claimed]) -> list[Case]:
+    return [claim.judge(results, *case) for case in claimed if _is_judged(results, *case)]
+
+
+def _parts(claim: CaseClaim, found: Sequence[Case]) -> dict[str, list[Case]]:
+    if not claim.by_dropout:
+        return {"": list(found)}
+    words = {"with dropout": True, "without dropout": False}
+    return {
+        name: [case for case in found if case.cell.dropout == dropout]
+        for name, dropout in words.items()
+    }
+
+
+def _count(
+    claim: CaseClaim, results: Results, claimed: Sequence[Claimed], found: Sequence[Case]
+) -> dict[str, Count]:
+    parts = _parts(claim, found)
+    return {
+        name: Count(
+            len(claimed) // len(parts),
+            claim.share,
+            Counter(case.answer for case in cases),
+            Counter(case.answer for case in cases if _is_complete(results, case)),
+        )
+        for name, cases in parts.items()
+    }
+
+
+def _is_complete(results: Results, case: Case) -> bool:
+    """True if no run of the case can be added: it has the paper's epochs and seeds."""
+    seeds = min(row.seeds for row in case.effects)
+    return seeds >= SEEDS and results.epoch(case.cell) >= EPOCHS
 
 
 def _has(results: Results, cell: Cell, needs: Sequence[str]) -> bool:
@@ -81,17 +172,27 @@ def _is_judged(results: Results, cell: Cell, needs: Sequence[str]) -> bool:
     return _has(results, cell, needs) and results.epoch(cell) >= LEAST_EPOCHS
 
 
-def _sentence(claim: CaseClaim, part: str, count: Counter[Answer], claimed: int) -> str:
-    where = f"{part}: " if part else ""
-    if not count:
-        return f"{where}These data have none of the paper's {claimed} cases."
-    needed, missing = math.ceil(claim.share * claimed), claimed - count.total()
+def _sentence(claim: CaseClaim, part: str, count: Count) -> str:
+    where = f"{part.capitalize()}: " if part else ""
+    if not count.answers:
+        return f"{where}These data have none of the paper's {count.claimed} cases."
+    needed, still = math.ceil(count.share * count.claimed), count.claimed - count.settled.total()
+
+    def most(answer: Answer) -> str:
+        return f"; at most {count.most(answer)} can" if still else ""
+
     return (
-        f"{where}{count['for']} of the paper's {claimed} cases {claim.yes} (the claim needs "
-        f"{needed}), {count['against']} {claim.no} (more than {claimed - needed} refute it), "
-        f"{count['unclear']} are unclear"
-        + (f", {missing} are missing from these data." if missing else ".")
+        f"{where}{count.answers['for']} of the paper's {count.claimed} cases {claim.yes} (the "
+        f"claim needs {needed}{most('for')}), {count.answers['against']} {claim.no} (more "
+        f"than {count.claimed - needed} refute it{most('against')}), "
+        f"{count.answers['unclear']} are unclear"
+        + (f", {count.missing} are missing from these data." if count.missing else ".")
     )
+
+
+def _short(counts: Collection[Count]) -> str:
+    numbers = (f"{c.answers['for']} for it and {c.answers['against']} against it" for c in counts)
+    return f"{settle(counts)}, {'; '.join(numbers)}"
 
 
 def _elsewhere(claim: CaseClaim, results: Results) -> str:
@@ -115,27 +216,19 @@ def _elsewhere(claim: CaseClaim, results: Results) -> str:
     )
 
 
-def _numbers(counts: Mapping[str, Counter[Answer]], claimed: int) -> list[Number]:
+def _numbers(counts: Mapping[str, Count]) -> list[Number]:
     return [
-        Number(f"cases {label} {name.lower()}".strip(), value)
+        Number(f"cases {label} {name}".strip(), value)
         for name, count in counts.items()
         for label, value in (
-            ("claimed", claimed),
-            *((answer, count[answer]) for answer in get_args(Answer)),
-            ("missing", claimed - count.total()),
+            ("claimed", count.claimed),
+            *((answer, count.answers[answer]) for answer in get_args(Answer)),
+            ("missing", count.missing),
         )
     ]
 
 
-def _pooled(results: Results, found: Iterable[Case]) -> list[Number]:
-    effects: dict[tuple[str, str], list[Contrast]] = {}
-    for case in found:
-        for label, row in case.effects:
-            effects.setdefault((label, row.metric.name), []).append(row)
-    return [pooled_gain(results, label, rows) for (label, _), rows in effects.items()]
-
-
-def _missing(results: Results, claimed: Sequence[tuple[Cell, tuple[str, ...]]]) -> tuple[str, ...]:
+def _missing(results: Results, claimed: Sequence[Claimed]) -> tuple[str, ...]:
     """By network, the number of missing cases; then the settings that the present cells lack."""
     lacking = [(cell, needs) for cell, needs in claimed if not _is_judged(results, cell, needs)]
     total = Counter((cell.network, cell.dataset) for cell, _ in claimed)

@@ -1,14 +1,14 @@
-"""What counts as a gain: the margin rule for one contrast, and gains pooled over contrasts."""
+"""What counts as a gain: the margin rule for one contrast, and effects averaged over cells."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from qneurons.report.claims.verdicts import Number
 from qneurons.report.comparisons import MIN_PAIRS, Cell, Contrast, Metric
-from qneurons.report.inference import estimate, paired_test
+from qneurons.report.inference import Estimate, estimate
 from qneurons.report.results import Results
 
 MARGIN = 0.05  # a gain below this share of base's error (or loss) is too small to matter
@@ -17,10 +17,11 @@ LEAST_ERROR = 1e-4  # one image in ten thousand: shares of a smaller error mean 
 Gain = Literal["gain", "no gain", "unclear"]
 
 MARGIN_RULE = (
-    "A gain is a difference in the right direction with p ≤ 0.05 after Holm's correction. There is "
-    "no gain if the difference is a significant loss, or if its 95 % interval ends below 5 % of "
-    "base's error (for a loss: of base's loss). Everything else is unclear: p > 0.05 alone never "
-    "shows that there is no gain."
+    "A gain is a difference in the right direction with p ≤ 0.05 after Holm's correction over the "
+    "contrasts of its cell and metric (11 with all seven settings). There is no gain if the "
+    "difference is a significant loss, or if its 95 % interval ends below 5 % of base's error (for "
+    "a loss: of base's loss). Everything else is unclear: p > 0.05 alone never shows that there is "
+    "no gain."
 )
 
 
@@ -38,33 +39,45 @@ def judge_gain(results: Results, contrast: Contrast) -> Gain:
     return "no gain" if small and contrast.gain.n >= MIN_PAIRS else "unclear"
 
 
-def pooled_gain(results: Results, label: str, rows: Sequence[Contrast]) -> Number:
-    """The mean gain over contrasts of one metric, by seed, without settings that learn nothing."""
-    metric = rows[0].metric
-    learning = [
-        row for row in rows if not {row.setting, row.reference} & results.untrained(row.cell).keys()
-    ]
-    gains, missing = pool(row.gains_by_seed for row in learning or rows)
-    lost = [missing] if missing else []
-    if learning and len(learning) < len(rows):
-        lost.append(f"{len(rows) - len(learning)} of {len(rows)} left out: they learned nothing")
-    label = f"gain in {metric.title}, {label}" + (f" ({'; '.join(lost)})" if lost else "")
-    p = paired_test(gains)[1]
-    return Number.of(label, estimate(gains), p, unit="pp" if metric.percent else "")
+def name_idle(results: Results, pairs: Iterable[tuple[Cell, str]]) -> str:
+    """Names those of the cells and settings that learn nothing."""
+    found: dict[Cell, list[str]] = {}
+    for cell, setting in dict.fromkeys(pairs):
+        if not results.learns(cell, setting):
+            found.setdefault(cell, []).append(setting)
+    return "; ".join(f"{cell} ({', '.join(settings)})" for cell, settings in found.items())
 
 
-def pool(
-    samples: Iterable[Mapping[int, float | NDArray[np.float64]]],
-) -> tuple[NDArray[np.float64], str]:
-    """Averages samples by seed, over seeds that all have; says in words what was left out.
+Sample = tuple[Cell, Mapping[int, float | NDArray[np.float64]]]  # of a cell: values by seed
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A mean over cells and seeds, with two intervals."""
+
+    over_seeds: Estimate
+    over_cells: Estimate  # the cells as a sample; the same mean
+    lost: str  # what was left out for missing runs
+
+
+def mean_effect(samples: Iterable[Sample]) -> Effect:
+    """Every cell has the same weight, whatever the number of its samples."""
+    values, lost = pool(samples)
+    by_seed, by_cell = ((), ()) if not values.size else (values.mean(axis=0), values.mean(axis=1))
+    return Effect(estimate(by_seed), estimate(by_cell), lost)
+
+
+def pool(samples: Iterable[Sample]) -> tuple[NDArray[np.float64], str]:
+    """The mean of the samples of each cell (first axis) by seed (second axis), without gaps.
 
     Filling gaps would shrink the variance. Instead, the sample or the seed with the largest share
-    of gaps is left out, one after the other, until there are no gaps. This loses few values.
+    of gaps is left out, one after the other, until there are no gaps. This loses few values. Also
+    says in words what was left out.
     """
     kept = list(samples)
-    seeds = sorted({seed for sample in kept for seed in sample})
+    seeds = sorted({seed for _, sample in kept for seed in sample})
     total = (len(kept), len(seeds))
-    here = np.array([seed in sample for sample in kept for seed in seeds], bool).reshape(total)
+    here = np.array([seed in sample for _, sample in kept for seed in seeds], bool).reshape(total)
     while not here.all():
         by_sample, by_seed = here.mean(axis=1), here.mean(axis=0)
         axis = 0 if by_sample.min() < by_seed.min() else 1
@@ -73,8 +86,12 @@ def pool(
         here = np.delete(here, worst, axis)
     lost = [
         f"{count - left} of {count} {name}"
-        for count, left, name in zip(total, here.shape, ("cases", "seeds"), strict=True)
+        for count, left, name in zip(total, here.shape, ("contrasts", "seeds"), strict=True)
         if left < count
     ]
-    values = np.array([np.array([s[seed] for s in kept]).mean(axis=0) for seed in seeds])
-    return values, f"{' and '.join(lost)} left out for missing runs" if lost else ""
+    by_cell: dict[Cell, list[NDArray[np.float64]]] = {}
+    for cell, sample in kept:
+        by_cell.setdefault(cell, []).append(np.array([sample[seed] for seed in seeds]))
+    values = np.array([np.mean(samples, axis=0) for samples in by_cell.values()])
+    words = f"{' and '.join(lost)} left out for missing runs" if lost else ""
+    return values if seeds else np.empty((0, 0)), words

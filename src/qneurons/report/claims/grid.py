@@ -10,7 +10,10 @@ CURVED = ("tanh", "elu", "softplus")
 LINEAR = ("relu", "leaky_relu", "identity")  # f'(x)x = f(x): the limit equals base
 ACTIVATIONS = (*CURVED, "relu")
 CONSTANT = ("c0.02", "c0.1")
-Q_SETTINGS = (*CONSTANT, "a1", "a5", "a9")
+ANNEALED = ("a1", "a5", "a9")
+Q_SETTINGS = (*CONSTANT, *ANNEALED)
+FLOOR = ("limit", *CONSTANT)  # with LINEAR activations these are base but for rounding
+SEEDS = 10
 EPOCHS = 100
 LEAST_EPOCHS = 50  # shorter trainings do not count as the paper's
 

@@ -1,35 +1,41 @@
 """The noise or the limit? Splits the gain of q over base into (limit - base) + (q - limit)."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
 
-from qneurons.report.claims.evidence import pool, scale
+from qneurons.report.claims.evidence import name_idle, pool, scale
 from qneurons.report.claims.grid import LINEAR
-from qneurons.report.claims.verdicts import OPEN, Claim, Number, Verdict, undecided
+from qneurons.report.claims.verdicts import OPEN, Claim, Verdict, lack
 from qneurons.report.comparisons import METRICS, MIN_PAIRS, Cell, is_q
 from qneurons.report.inference import ALPHA, Estimate, estimate, holm, paired_test
 from qneurons.report.results import Results
 
+ACCURACY = METRICS["test_accuracy"]
 LEAST = 0.02  # share of base's error: a smaller part of the average gain counts as none
+DIFFERS = "it differs"
 
 QUESTION = Claim(
     "noise-or-limit",
     "Where does a gain come from: the noise in q, or the activation f'(x)x that q tends to?",
     "The gain in test accuracy of q over base is the sum of limit over base (the limit's part) and "
-    "q over limit (the noise's part). Each is computed by seed as a share of base's error and "
-    "averaged over all q settings of all cells with a curved activation that have base, limit and "
-    "q. A cell is left out if one of its runs ends no better than guessing: it would dominate the "
-    "average. If runs are missing, settings and seeds are left out until every remaining setting "
-    "has every remaining seed. A part has no gain if its 95 % interval ends below 2 % of base's "
-    "error (with many cells even a tiny effect is significant), or if it is significantly "
-    "negative. Otherwise it gains if it is positive with p ≤ 0.05 (Holm's correction over the two "
-    "parts). The answer is the limit, the noise, both or neither. It is not decided if a part is "
-    "unclear.",
+    "q over limit (the noise's part). Each is computed by seed, in percentage points, and averaged "
+    "over the q settings of the cells with one curved activation, with and without dropout apart. "
+    "A setting is left out if one of its runs learns nothing, and a cell whose base or limit is "
+    "such a setting. If runs are missing, settings and seeds are left out until every remaining "
+    "setting has every remaining seed. A part has no gain if its 95 % interval ends below 2 % of "
+    "base's error, or if it is significantly negative. Otherwise it gains if it is positive with "
+    "p ≤ 0.05 (Holm's correction over the two parts). The answer is the limit, the noise, both or "
+    "neither; it is undecided if a part is unclear. The average over all of these cells comes "
+    "last: it may hide opposite effects.",
 )
+
+
+Pair = tuple[Cell, str]  # a cell and a q setting
 
 
 @dataclass(frozen=True)
@@ -53,79 +59,101 @@ def decompose(results: Results) -> list[Decomposition]:
     return found
 
 
-class Attribution(NamedTuple):
-    """What the average gain over some cells is attributed to, in shares of base's error."""
+@dataclass(frozen=True)
+class Attribution:
+    """What the average gain over some cells is attributed to, in test accuracy."""
 
+    where: str
     answer: str  # "the limit", "the noise", "both", "neither" or OPEN
-    gains: tuple[str, str]  # of the limit's part and of the noise's part
-    numbers: tuple[Number, Number, Number]  # total, limit's part, noise's part
-    words: str  # the two parts
-    num_seeds: int
-    lost: str  # what was left out for missing runs
+    cells: int
+    total: Estimate
+    limit: Estimate
+    noise: Estimate
+    signs: list[tuple[int, int]]  # of either part: the cells with a gain and with a loss
+    lost: str = ""  # what was left out for missing runs
 
 
-def attribute_gain(results: Results, cells: Iterable[Cell]) -> Attribution:
-    values, lost = pool(
-        {seed: parts / error for seed, parts in _parts(results, cell, setting).items()}
-        for cell in cells
-        for error in [scale(results, cell, METRICS["test_accuracy"])]
-        for setting in filter(is_q, results.settings(cell))
+def attribute(results: Results, where: str, pairs: Sequence[Pair]) -> Attribution:
+    """The average over cells and their q settings, by seed; every cell has the same weight."""
+    samples = [(cell, _parts(results, cell, setting)) for cell, setting in pairs]
+    values, lost = pool(samples)
+    by_cell, by_seed = (
+        values.mean(axis=a).reshape(-1, 3) if values.size else values.reshape(0, 3) for a in (1, 0)
     )
-    parts = values.reshape(-1, 3).T
-    total, limit, noise = map(estimate, parts)
-    total_p, *tested = (paired_test(part, family=2)[1] for part in parts)
-    limit_p, noise_p = holm(tested)
-    gains = _gain(limit, limit_p), _gain(noise, noise_p)
+    total, limit, noise = map(estimate, by_seed.T)
+    p = holm([paired_test(part, family=2)[1] for part in by_seed.T[1:]])
+    error = fmean(scale(results, cell, ACCURACY) for cell in dict.fromkeys(c for c, _ in pairs))
+    gains = judge_part(limit, p[0], LEAST * error), judge_part(noise, p[1], LEAST * error)
     answer = {
         ("gain", "no gain"): "the limit",
         ("no gain", "gain"): "the noise",
         ("gain", "gain"): "both",
         ("no gain", "no gain"): "neither",
     }.get(gains, OPEN)
-    numbers = (
-        Number.of("q over base, share of base's error", total, total_p, unit="%"),
-        Number.of("limit over base, share of base's error", limit, limit_p, unit="%"),
-        Number.of("q over limit, share of base's error", noise, noise_p, unit="%"),
-    )
-    words = (
-        f"the limit's part is {_share(limit)} ({gains[0]}), "
-        f"the noise's part {_share(noise)} ({gains[1]})"
-    )
-    return Attribution(answer, gains, numbers, words, len(values), lost)
+    if total.n < MIN_PAIRS:
+        answer = OPEN
+    signs = [(int((part > 0).sum()), int((part < 0).sum())) for part in by_cell.T[1:]]
+    return Attribution(where, answer, len(values), total, limit, noise, signs, lost)
 
 
-def curved_cells(results: Results) -> tuple[list[Cell], list[Cell]]:
-    """The cells of curved activations: those in which every run learns something, and the rest."""
-    curved = [cell for cell in _cells(results) if cell.activation not in LINEAR]
-    learning = [cell for cell in curved if not results.untrained(cell)]
-    return learning, [cell for cell in curved if cell not in learning]
+def attributions(results: Results) -> list[Attribution]:
+    """For each curved activation with and without dropout, and last over all of their cells."""
+    pairs = _learning(results, _pairs(results))
+    found = [attribute(results, where, part) for where, part in _groups(pairs).items()]
+    return [*found, attribute(results, "all of these", pairs)] if len(found) > 1 else found
 
 
 def judge_question(results: Results) -> Verdict:
-    cells, left_out = curved_cells(results)
-    if not cells:
-        learning = " in which every run learns something" if left_out else ""
-        lacking = f"a cell of a curved activation with base, limit and a q setting{learning}"
-        return undecided(QUESTION, [lacking])
-    found = attribute_gain(results, cells)
-    if (n := found.num_seeds) < MIN_PAIRS:
-        return undecided(QUESTION, [f"seeds: there are {n} of the {MIN_PAIRS} that are needed"])
-    diverged = sum(len(f.diverged) for f in results.finals["test_accuracy"] if f.cell in cells)
-    reason = (
-        f"Over {len(cells)} cell{'s' * (len(cells) > 1)} and {n} seeds, in shares of base's error, "
-        f"{found.words}"
-        + (f"; {diverged} diverged runs are in neither" if diverged else "")
-        + (f"; {found.lost}" if found.lost else "")
-        + "."
-    )
-    if left_out:
-        whole = attribute_gain(results, [*cells, *left_out])
-        reason += (
-            f" This leaves out {'; '.join(map(str, left_out))}, where runs learn nothing. With it, "
-            f"{whole.words}; the answer would be {whole.answer}."
+    everything = _pairs(results)
+    pairs = _learning(results, everything)
+    found = attributions(results)
+    if not pairs:
+        learning = " that learn something" if everything else ""
+        missing = [f"a cell of a curved activation with base, limit and a q setting{learning}"]
+    elif (n := max(group.total.n for group in found)) < MIN_PAIRS:
+        missing = [f"seeds: there are {n} of the {MIN_PAIRS} that are needed"]
+    else:
+        missing = []
+    if missing:
+        return Verdict(QUESTION, OPEN, (), lack(missing), missing=tuple(missing))
+    groups = found[:-1] or found
+    answers = Counter(group.answer for group in groups)
+    decided = answers.keys() - {OPEN}
+    answer = next(iter(decided)) if len(decided) == 1 else DIFFERS if decided else OPEN
+    counts = ", ".join(f"{name} in {count}" for name, count in answers.items())
+    reason = [f"Of {len(groups)} activations with or without dropout: {counts}."]
+    last = {group.where: group.answer for group in attributions(results.last_epoch)}
+    changed = [(g.where, last.get(g.where, OPEN)) for g in groups if last.get(g.where) != g.answer]
+    if changed:
+        reason.append(
+            f"At the last epoch alone another answer: {'; '.join(map(': '.join, changed))}."
         )
-    numbers = (*found.numbers, Number("diverged runs", diverged))
-    return Verdict(QUESTION, found.answer, reason, numbers)
+    reason += _left_out(results, everything, {group.where: group.answer for group in groups})
+    cells = {cell for cell, _ in pairs}
+    if diverged := sum(len(f.diverged) for f in results.finals[ACCURACY.name] if f.cell in cells):
+        reason.append(f"{diverged} diverged runs are in no part.")
+    if len(found) > 1:
+        limit, noise = (f"{gain} cells gain and {loss} lose" for gain, loss in found[-1].signs)
+        reason.append(f"By the limit {limit}, by the noise {noise}.")
+    graded = tuple(f"{group.where}: {group.answer}" for group in groups)
+    if len(decided) == 1 and OPEN in answers:
+        answer += " where it is decided"
+    return Verdict(QUESTION, answer, graded, " ".join(reason))
+
+
+def _left_out(
+    results: Results, everything: Sequence[Pair], answers: Mapping[str, str]
+) -> list[str]:
+    """Names what learns nothing, and the answers that it would change."""
+    lost = name_idle(results, ((c, s) for c, q in everything for s in ("base", "limit", q)))
+    if not lost:
+        return []
+    whole = [attribute(results, where, part) for where, part in _groups(everything).items()]
+    other = [f"{g.where}: {g.answer}" for g in whole if answers.get(g.where) != g.answer]
+    return [
+        f"This leaves out what learns nothing: {lost}."
+        + (f" With it the answer would be another: {'; '.join(other)}." if other else "")
+    ]
 
 
 def _cells(results: Results) -> list[Cell]:
@@ -137,6 +165,24 @@ def _cells(results: Results) -> list[Cell]:
     ]
 
 
+def _pairs(results: Results) -> list[Pair]:
+    """The cells of curved activations with their q settings."""
+    cells = [cell for cell in _cells(results) if cell.activation not in LINEAR]
+    return [(cell, s) for cell in cells for s in filter(is_q, results.settings(cell))]
+
+
+def _learning(results: Results, pairs: Iterable[Pair]) -> list[Pair]:
+    return [(cell, s) for cell, s in pairs if results.learns(cell, "base", "limit", s)]
+
+
+def _groups(pairs: Iterable[Pair]) -> dict[str, list[Pair]]:
+    found: dict[str, list[Pair]] = {}
+    for cell, setting in sorted(pairs, key=lambda pair: (pair[0].activation, pair[0].dropout)):
+        where = f"{cell.activation} {'with' if cell.dropout else 'without'} dropout"
+        found.setdefault(where, []).append((cell, setting))
+    return found
+
+
 def _parts(results: Results, cell: Cell, setting: str) -> dict[int, NDArray[np.float64]]:
     """q - base, limit - base and q - limit by seed."""
     base, limit, q = (results.final(cell, s).values for s in ("base", "limit", setting))
@@ -146,11 +192,8 @@ def _parts(results: Results, cell: Cell, setting: str) -> dict[int, NDArray[np.f
     }
 
 
-def _gain(part: Estimate, p: float) -> str:
-    if part.high < LEAST or (p <= ALPHA and part.mean < 0):
+def judge_part(part: Estimate, p: float, least: float) -> str:
+    """Whether one of the two parts is a gain; one below ``least`` is none."""
+    if part.high < least or (p <= ALPHA and part.mean < 0):
         return "no gain"
     return "gain" if p <= ALPHA else "unclear"
-
-
-def _share(part: Estimate) -> str:
-    return f"{part.mean:+.1%} ({part.low:+.1%} to {part.high:+.1%})"

@@ -1,30 +1,15 @@
-"""A claim, the verdict on it, and the numbers of a verdict."""
+"""A claim, and the verdict on it."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qneurons.report.inference import Estimate
+from qneurons.report.rendering import Number
 
-HOLDS, FAILS, OPEN = ANSWERS = ("holds", "does not hold", "not decided by these data")
-
-
-@dataclass(frozen=True)
-class Number:
-    """A number of a verdict, in its unit: "%", "pp" for percentage points, or none."""
-
-    label: str
-    value: float
-    low: float = math.nan
-    high: float = math.nan
-    p: float = math.nan
-    unit: str = ""
-
-    @classmethod
-    def of(cls, label: str, mean: Estimate, p: float = math.nan, *, unit: str = "") -> "Number":
-        """An estimate with its interval; with a unit, shares become hundredths."""
-        factor = 100 if unit else 1
-        return cls(label, factor * mean.mean, factor * mean.low, factor * mean.high, p, unit)
+# The last two are answers of data that are not complete: what is missing cannot change them.
+HOLDS, FAILS, OPEN, CANNOT_HOLD, CANNOT_FAIL = ANSWERS = (
+    *("holds", "does not hold", "undecided"),
+    *("can no longer hold", "can no longer fail"),
+)
 
 
 @dataclass(frozen=True)
@@ -42,11 +27,11 @@ class Verdict:
 
     claim: Claim
     answer: str
-    reason: str
+    graded: tuple[str, ...]  # lines: how many cases have the claim's sign, and the mean effect
+    reason: str  # the strict count
     numbers: tuple[Number, ...] = ()
     missing: tuple[str, ...] = ()
 
 
-def undecided(claim: Claim, missing: Sequence[str], numbers: Sequence[Number] = ()) -> Verdict:
-    reason = f"These data lack {'; '.join(missing)}."
-    return Verdict(claim, OPEN, reason, tuple(numbers), tuple(missing))
+def lack(missing: Sequence[str]) -> str:
+    return f"These data lack {'; '.join(missing)}."
