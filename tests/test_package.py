@@ -30,6 +30,7 @@ ROOMS = [
     "given_delta",
     "kernels",
     "functional",
+    "mean_table",
     "modules",
     "conversion",
     "scheduler",

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from qneurons import noise
 from qneurons.kernels import cuda_forms
+from qneurons.kernels.cuda_means import look_up as look_up
 from qneurons.precision import TINY_DELTA, compute_dtype
 
 _CALLS = tl.constexpr(noise.CALLS)
