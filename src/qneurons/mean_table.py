@@ -152,8 +152,8 @@ def look_up(x: Tensor, table: Table) -> Tensor:
     """The means of x. If there are several tables, the first dimension of x counts them."""
     pieces, centres = table
     backend = kernels.load(kernels.device_type(x))
-    is_unsupported = isinstance(backend, str) or pieces.dtype != torch.float32
-    if is_unsupported or not is_unobserved(x, pieces, centres, centres):
+    is_readable = pieces.dtype == torch.float32 and is_unobserved(x, pieces, centres, centres)
+    if isinstance(backend, str) or not is_readable:
         return _look_up(x, pieces, centres)
     return _as_laid_out(x, backend.look_up(x.contiguous(), pieces, centres))
 

@@ -57,7 +57,8 @@ def is_plain_memory(tensor: Tensor) -> bool:
 
 @functools.cache
 def _plain_keys(device_type: str) -> set[int]:
-    ordinary = torch.empty(0, device=device_type)
+    with torch.inference_mode(False):  # which may be on at the first use of the package
+        ordinary = torch.empty(0, device=device_type)
     with torch.inference_mode():
         inference = torch.empty(0, device=device_type)
     return {_C._dispatch_keys(tensor).raw_repr() for tensor in (ordinary, inference)}
