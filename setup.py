@@ -27,7 +27,7 @@ setup(
         Extension(
             f"qneurons.kernels._native_{name}",
             [KERNELS + "cpu.c"],
-            depends=[KERNELS + f"cpu_{part}.h" for part in ("math", "rows", "limits")],
+            depends=[KERNELS + f"cpu_{part}.h" for part in ("math", "rows", "limits", "means")],
             define_macros=[("BUILD", name)],
             extra_compile_args=FLAGS + flags,
             optional=True,

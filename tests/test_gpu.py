@@ -88,6 +88,16 @@ def test_replays_differ_and_equal_seeds_reproduce():
     assert all(torch.equal(draw, replay(graph, result)) for draw in draws)
 
 
+def test_means_in_a_graph_follow_lam():
+    x, module = randn(10_000), qn.QHardswish(0.1, eval_mode="mean").cuda().eval()
+    graph, result = capture(lambda: module(x))
+    for lam in (0.1, 0.5):
+        module.lam = lam
+        exact = qn.q_mean(x.double(), "hardswish", lam)
+        torch.testing.assert_close(replay(graph, result).double(), exact, rtol=1e-6, atol=1e-6)
+    assert count_kernels(lambda: module(x)) == 1
+
+
 def test_a_graph_reads_the_seed_and_not_its_address():
     x, seed = randn(10_000), torch.tensor([1], device="cuda")
     graph, result = capture(lambda: q_activation(x, "tanh", 1.0, seed=seed))

@@ -11,8 +11,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
 import qneurons as qn
+from qneurons import mean_table
 from qneurons.activations import resolve, rows
 from qneurons.conversion import convert
 from qneurons.modules import CLASSES, QActivation
@@ -433,6 +435,128 @@ def test_a_model_that_was_built_in_inference_mode_trains():
     x = torch.randn(5, requires_grad=True)
     module(x).sum().backward()
     assert x.grad.isfinite().all()
+
+
+# --- tables of means ------------------------------------------------------------------------------
+
+
+def builds(monkeypatch):
+    """The (λ, φ) for which a table is asked for, from now on."""
+    asked, find = [], mean_table.find
+    record = lambda row, *law: asked.append(law) or find(row, *law)  # noqa: E731
+    monkeypatch.setattr(mean_table, "find", record)
+    return asked
+
+
+def test_a_table_is_renewed_only_when_evaluation_needs_it(monkeypatch):
+    asked = builds(monkeypatch)
+    module, x = qn.QELU(0.1, 0.0, "mean"), normal(31, dtype=torch.float32)
+    for lam in (0.3, 0.2):
+        module.lam = lam
+        module(x)
+    assert asked == []
+    for _ in range(2):
+        module.train()
+        module.eval()
+    module(x)
+    assert asked == [(0.2, 0.0)]
+    module.lam = 0.3
+    module.phi = 0.1
+    assert asked[1:] == [(0.3, 0.0), (0.3, 0.1)]
+    torch.testing.assert_close(module(x), qn.q_mean(x, "elu", 0.3, 0.1), rtol=1e-6, atol=1e-6)
+    qn.QELU().eval()(x)
+    assert len(asked) == 3
+
+
+def test_a_table_is_renewed_after_training_was_set_by_hand():
+    module, x = qn.QELU(0.3, eval_mode="mean"), normal(31, dtype=torch.float32)
+    module.training = False
+    torch.testing.assert_close(module(x), qn.q_mean(x, "elu", 0.3), rtol=1e-6, atol=1e-6)
+
+
+def test_setting_the_mode_in_evaluation_builds_the_table():
+    module, x = qn.QTanh(0.3).eval(), normal(31, dtype=torch.float32)
+    module.eval_mode = "mean"
+    torch.testing.assert_close(module(x), qn.q_mean(x, "tanh", 0.3), rtol=1e-6, atol=1e-6)
+
+
+@every_copy
+def test_a_copy_has_a_table_of_its_own(copied):
+    module, x = qn.QELU(0.3, eval_mode="mean").eval(), normal(31, dtype=torch.float32)
+    before = module(x)
+    other = copied(module)
+    assert torch.equal(other(x), before)
+    other.lam = 0.7
+    assert torch.equal(module(x), before)
+    assert torch.equal(qn.QELU(0.3, eval_mode="mean").eval()(x), before)
+    assert list(module.state_dict()) == []
+
+
+def test_means_in_a_compiled_model_follow_lam_without_recompiling():
+    torch._dynamo.reset()
+    model = nn.Sequential(nn.Linear(3, 5), qn.QSoftplus(0.1, eval_mode="mean")).eval()
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    x = normal(7, 3, dtype=torch.float32).requires_grad_()
+    for lam in (0.1, 0.3, 0.2):
+        model.train(lam == 0.3)
+        model[1].lam = lam
+        model.eval()
+        with torch._dynamo.config.patch(error_on_recompile=lam != 0.1):
+            found = compiled(x)
+        torch.testing.assert_close(found, model(x), rtol=1e-6, atol=1e-7)
+        gradients = [torch.autograd.grad(value.sum(), x)[0] for value in (found, model(x))]
+        torch.testing.assert_close(*gradients, rtol=1e-5, atol=1e-6)
+
+
+def test_means_are_exported_as_plain_operations():
+    model, x = qn.QHardswish(0.1, eval_mode="mean").eval(), normal(7, 3, dtype=torch.float32)
+    program = torch.export.export(model, (x,))
+    calls = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    assert not any("qneurons" in call for call in calls)
+    torch.testing.assert_close(program.module()(x), model(x), rtol=1e-6, atol=1e-7)
+
+
+def test_a_table_that_was_built_in_inference_mode_has_a_gradient():
+    with torch.inference_mode():
+        module = qn.QELU(0.3, eval_mode="mean").eval()
+    x = torch.randn(5, requires_grad=True)
+    module(x).sum().backward()
+    assert x.grad.isfinite().all()
+
+
+def test_lam_may_not_change_between_the_mean_and_its_backward():
+    module, x = qn.QELU(0.3, eval_mode="mean").eval(), torch.randn(5, requires_grad=True)
+    value = module(x)
+    module.lam = 0.2
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        value.sum().backward()
+
+
+def test_means_of_fake_and_meta_tensors():
+    module = qn.QELU(0.3, eval_mode="mean").eval()
+    assert module(torch.ones(2, 3, device="meta")).shape == (2, 3)
+    with FakeTensorMode():
+        assert qn.QELU(0.31, eval_mode="mean").eval()(torch.ones(2, 3)).shape == (2, 3)
+    x = torch.ones(3)  # nothing fake was kept
+    torch.testing.assert_close(
+        qn.QELU(0.31, eval_mode="mean").eval()(x), qn.q_mean(x, "elu", 0.31), rtol=1e-6, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_means_keep_layout_and_dtype(dtype):
+    x = normal(2, 3, 4, 5, dtype=dtype).contiguous(memory_format=torch.channels_last)
+    found = qn.QELU(0.3, eval_mode="mean").eval()(x)
+    assert (found.dtype, found.stride()) == (dtype, x.stride())
+    assert torch.equal(found, qn.QELU(0.3, eval_mode="mean").eval()(x.contiguous()))
+
+
+def test_a_module_with_its_own_parameters_has_no_table():
+    f, x = Named(0.5).float(), normal(31, dtype=torch.float32)
+    module = QActivation(f, 0.1, eval_mode="mean").eval()
+    before = module(x)
+    f.slope.data.fill_(1.0)
+    assert (module(x) - before).abs().max() > 0.1
 
 
 # --- callables with parameters of their own -------------------------------------------------------

@@ -31,6 +31,7 @@ ROOMS = [
     "given_delta",
     "kernels",
     "functional",
+    "mean_table",
     "modules",
     "conversion",
     "scheduler",

@@ -57,6 +57,12 @@ def test_plain_memory():
     assert not is_unobserved(lazily_negative)
 
 
+def test_the_package_may_be_imported_in_inference_mode():
+    with torch.inference_mode():
+        keys = torch_internals._plain_keys.__wrapped__("cpu")
+    assert keys == torch_internals._cpu_keys
+
+
 class Watch(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         return function(*args, **(kwargs or {}))

@@ -47,12 +47,12 @@ class Activation:
     f: Callable[..., Tensor]
     derivative: Callable[..., Tensor]
     difference: Callable[..., d.ValueAndSlope] | None = None
-    parameters: Mapping[str, float] = field(default_factory=dict)
+    parameters: Mapping[str, float] = field(default_factory=dict, hash=False)
     rule: tuple[str, Callable[..., bool]] | None = None
     kinks: Callable[..., tuple[float, ...]] = _nowhere
     module: type[nn.Module] | None = None
     functions: tuple[Callable[..., Any], ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.f(x, **self.parameters)

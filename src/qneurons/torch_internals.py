@@ -15,6 +15,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 # True inside vmap, grad, jvp and the other transforms of torch.func; there is no public equivalent.
 in_func_transform = _C._are_functorch_transforms_active
 
+# Nonzero inside a dispatch mode, such as one that makes all tensors fake.
+in_dispatch_mode = _C._len_torch_dispatch_stack
+
 # The file whose dependencies include the OpenMP library that torch runs on.
 EXTENSION_FILE: str = _C.__file__
 
@@ -38,7 +41,7 @@ def is_unobserved(x: Tensor) -> bool:
         not is_compiling()
         and is_plain_memory(x)
         and not in_func_transform()
-        and not _C._len_torch_dispatch_stack()
+        and not in_dispatch_mode()
         and _C._get_tracing_state() is None  # torch.jit.is_tracing takes twice as long
     )
 
@@ -53,7 +56,8 @@ def is_plain_memory(tensor: Tensor) -> bool:
 
 @functools.cache
 def _plain_keys(device_type: str) -> set[int]:
-    ordinary = torch.empty(0, device=device_type)
+    with torch.inference_mode(False):  # which may be on at the first use of the package
+        ordinary = torch.empty(0, device=device_type)
     with torch.inference_mode():
         inference = torch.empty(0, device=device_type)
     return {_C._dispatch_keys(tensor).raw_repr() for tensor in (ordinary, inference)}

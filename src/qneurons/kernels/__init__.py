@@ -10,6 +10,7 @@ from qneurons.kernels.dispatch import (
     find as find,
     is_fused as is_fused,
     kernel_row as kernel_row,
+    load as load,
     status as status,
 )
 from qneurons.kernels.ops import draw_seed as draw_seed

@@ -156,10 +156,8 @@ typedef void Backward(const float *restrict x, const float *restrict delta,
     static void backward_##name(const float *restrict x, const float *restrict delta,             \
                                 const float *restrict grad, float *restrict out, float first,     \
                                 float second) {                                                   \
-        for (int i = 0; i < PIECE; i++) {                                                         \
-            float slope = form(x[i], delta[i], first, second, steps).slope;                       \
-            out[i] = grad[i] * (x[i] == x[i] ? slope : x[i]); /* NaN stays NaN */                 \
-        }                                                                                         \
+        for (int i = 0; i < PIECE; i++)                                                           \
+            out[i] = grad[i] * form(x[i], delta[i], first, second, steps).slope;                  \
     }
 #define DEFINE(name, form, ...)                                                                   \
     LOOPS(name, q_##name, CROSSING) LOOPS(small_##name, form, SMALL)                              \
@@ -410,6 +408,8 @@ void qneurons_apply(int row, int dtype, const void *grad, const void *x, void *o
     if (num_threads > 1) team(work, &job, num_threads, 0);
     else work(&job);
 }
+
+#include "cpu_means.h"
 
 const char *qneurons_row(int row) { return row < NUM_ROWS ? TABLE[row].name : NULL; }
 

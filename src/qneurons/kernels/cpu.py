@@ -19,7 +19,7 @@ _DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 # Up to this many elements one thread is faster. torch's own loops use more threads from 2^15 on,
 # but an element costs less there.
 _LARGEST_ALONE = 2**13
-_VERSION = 2  # of the arguments of qneurons_apply
+_VERSION = 2  # of the functions of cpu.c and their arguments
 
 _pointer, _size, _float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS: list[Any] = [
@@ -139,6 +139,21 @@ def limit_backward(
 
 limit = partial(limit_backward, None)
 
+
+def look_up(x: Tensor, pieces: Tensor, centres: Tensor) -> Tensor:
+    """As ``mean_table.look_up``, for a contiguous x and tables in float32."""
+    wide = x.float()
+    out, (_, num_tables, num_pieces) = torch.empty_like(wide), pieces.shape
+    if num := x.numel():
+        _library.qneurons_look_up(
+            *(tensor.data_ptr() for tensor in (wide, pieces, centres, out)),
+            *(num, num_tables, num_pieces, centres.shape[1]),
+            _team,
+            torch.get_num_threads() if num > _LARGEST_ALONE and _team else 1,
+        )
+    return out.to(x.dtype)
+
+
 # --- loading --------------------------------------------------------------------------------------
 
 
@@ -223,5 +238,7 @@ except (OSError, AttributeError) as error:  # AttributeError: a library without 
     _why_unavailable = str(error)
 else:
     _apply, _rows = _bind(_library), _names(_library)
+    _library.qneurons_look_up.argtypes = [*[_pointer] * 4, *[_size] * 4, _pointer, ctypes.c_int]
+    _library.qneurons_look_up.restype = None
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_forget_team)

@@ -17,18 +17,20 @@ INLINE Difference mirrored(float x, float below, float slope) {
     return (Difference){at_least(x, ZERO) + below, x < 0 ? slope : 1 - slope};
 }
 
-ROW(limit_identity, unused1, unused2) { return (Difference){x, 1}; }
+ROW(limit_identity, unused1, unused2) { return (Difference){x, unless_nan(x, 1)}; }
 
-ROW(limit_relu, unused1, unused2) { return (Difference){at_least(x, ZERO), x < 0 ? 0 : 1}; }
+ROW(limit_relu, unused1, unused2) {
+    return (Difference){at_least(x, ZERO), unless_nan(x, x < 0 ? 0 : 1)};
+}
 
 ROW(limit_leaky_relu, negative_slope, unused) {
-    float slope = x < 0 ? negative_slope : 1;
+    float slope = unless_nan(x, x < 0 ? negative_slope : 1);
     return (Difference){x * slope, slope};
 }
 
 ROW(limit_hardtanh, low, high) {
     int outside = (x < low) | (x >= high);
-    return (Difference){outside ? 0 : x, outside ? 0 : 1};
+    return (Difference){outside ? 0 : x, unless_nan(x, outside ? 0 : 1)};
 }
 
 ROW(limit_relu6, unused1, unused2) { return limit_hardtanh(x, delta, 0, 6, steps); }
@@ -40,7 +42,7 @@ ROW(limit_hardswish, unused1, unused2) {
 
 ROW(limit_elu, alpha, unused) {
     float low = at_least(at_most(x, ZERO), -FAR), e = alpha * exp_of(low);
-    return (Difference){at_least(x, ZERO) + low * e, x < 0 ? e + low * e : 1};
+    return (Difference){at_least(x, ZERO) + low * e, x >= 0 ? 1 : e + low * e};
 }
 
 ROW(limit_unit_elu, unused1, unused2) { /* no jump at zero */

@@ -41,15 +41,18 @@ INLINE Ends ends_of(Span s, float near, float far) {
 
 /* --- piecewise linear ----------------------------------------------------------------------- */
 
+/* For a slope that does not depend on x but by comparisons, in which NaN would be lost. */
+INLINE float unless_nan(float x, float slope) { return x == x ? slope : x; }
+
 ROW(q_identity, unused1, unused2) {
-    return (Difference){x, 1};
+    return (Difference){x, unless_nan(x, 1)};
 }
 
 ROW(q_relu, unused1, unused2) {
     int across = steps == CROSSING && delta < -1, negative = x < 0;
     float inverse = 1 / delta, q = 1 + delta;
     return (Difference){across ? (negative ? x * q : -x) * inverse : at_least(x, ZERO),
-                        across ? (negative ? q : -1) * inverse : (negative ? 0 : 1)};
+                        unless_nan(x, across ? (negative ? q : -1) * inverse : negative ? 0 : 1)};
 }
 
 ROW(q_leaky_relu, negative_slope, unused) {
@@ -76,13 +79,13 @@ INLINE Clamped clamped(float x, float delta, float low, float high) {
 ROW(q_hardtanh, low, high) {
     if (steps == STILL) {
         int inside = (x >= low) & (x < high);
-        return (Difference){inside ? x : 0, inside ? 1 : 0};
+        return (Difference){inside ? x : 0, unless_nan(x, inside ? 1 : 0)};
     }
     Clamped k = clamped(x, delta, low, high);
     int both = k.x_inside & k.b_inside;
     float inverse = 1 / delta;
     float slope = (k.b_inside ? 1 + delta : (k.x_inside ? -1.0f : -0.0f)) * inverse;
-    return (Difference){both ? x : k.change * inverse, both ? 1 : slope};
+    return (Difference){both ? x : k.change * inverse, unless_nan(x, both ? 1 : slope)};
 }
 
 /* For delta > -1. A sum of opposite infinities, NaN, counts as beyond the kink. */
@@ -116,7 +119,8 @@ ROW(q_hardswish, unused1, unused2) {
     float slope = (delta < 0 ? at_x : at_b) + c * change;
     float slope_across = (q * hardswish_slope(b) - at_x) * inverse;
     int across = steps == CROSSING && delta < -1;
-    return (Difference){across ? value_across : value, across ? slope_across : slope};
+    return (Difference){across ? value_across : value,
+                        unless_nan(x, across ? slope_across : slope)};
 }
 
 /* --- exponential below zero ----------------------------------------------------------------- */
@@ -369,7 +373,7 @@ ROW(small_unit_elu, unused1, unused2) {
 ROW(small_elu, alpha, unused) {
     Difference g = small_unit_elu(x, delta, 0, 0, steps);
     float positive = at_least(x, ZERO);
-    return (Difference){positive + alpha * (g.value - positive), x < 0 ? alpha * g.slope : 1};
+    return (Difference){positive + alpha * (g.value - positive), x >= 0 ? 1 : alpha * g.slope};
 }
 
 ROW(small_sigmoid, unused1, unused2) {
@@ -404,7 +408,7 @@ ROW(small_hardswish, unused1, unused2) {
     float at_x = x_inside ? x * (1 / 3.0f) + 0.5f : x < -3 ? 0 : 1;
     float at_b = b_inside ? above_low * (1 / 3.0f) - 0.5f : above_high >= 0 ? 1 : 0;
     float bend = x_inside & b_inside ? x * (1 / 3.0f) : (at_b - at_x) * inverse;
-    return (Difference){value, at_b + bend};
+    return (Difference){value, unless_nan(x, at_b + bend)};
 }
 
 /* The degree is a constant argument, because the compiler does not drop products with 0. */

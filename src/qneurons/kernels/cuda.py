@@ -14,6 +14,7 @@ from torch import Tensor
 from qneurons import noise
 from qneurons.kernels import cuda_forms, cuda_limits
 from qneurons.kernels.cuda_math import ON_DEVICE, approximate, copysign
+from qneurons.kernels.cuda_means import look_up as look_up
 from qneurons.precision import TINY_DELTA, compute_dtype
 
 _CALLS = tl.constexpr(noise.CALLS)
@@ -109,9 +110,8 @@ def _result(x, grad, eps, lam, phi, DIFFERENCE, P0, P1, TINY, COMPUTE, BACKWARD)
     floor = tl.maximum(phi.to(COMPUTE), TINY)
     eps = eps.to(COMPUTE)
     delta = lam.to(COMPUTE) * eps + copysign(floor, eps)
-    x = x.to(COMPUTE)
-    value, slope = DIFFERENCE(x, delta, P0, P1)
-    return grad.to(COMPUTE) * tl.where(x == x, slope, x) if BACKWARD else value
+    value, slope = DIFFERENCE(x.to(COMPUTE), delta, P0, P1)
+    return grad.to(COMPUTE) * slope if BACKWARD else value
 
 
 @triton.jit
@@ -219,8 +219,7 @@ def _kernel_limit(
     x = tl.load(x_ptr + position, inside).to(COMPUTE)
     value, slope = LIMIT(x, P0, P1)
     if BACKWARD:
-        grad = tl.load(grad_ptr + position, inside).to(COMPUTE)
-        value = grad * tl.where(x == x, slope, x)  # NaN stays NaN
+        value = tl.load(grad_ptr + position, inside).to(COMPUTE) * slope
     tl.store(result_ptr + position, value.to(result_ptr.dtype.element_ty), inside)
 
 

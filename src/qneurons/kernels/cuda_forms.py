@@ -34,6 +34,7 @@ from qneurons.kernels.cuda_math import (
     exp2,
     reciprocal,
     sin,
+    unless_nan,
 )
 
 # --- shared by several rows -----------------------------------------------------------------------
@@ -95,7 +96,7 @@ def q_delta(x, delta, p0: tl.constexpr, p1: tl.constexpr):
 
 @triton.jit
 def q_identity(x, delta, p0: tl.constexpr, p1: tl.constexpr):
-    return x, tl.full(x.shape, 1.0, x.dtype)
+    return x, unless_nan(x, 1.0)
 
 
 @triton.jit
@@ -105,7 +106,7 @@ def q_relu(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     crossed = tl.where(negative, 1 + delta, -1.0) * inverse
     value = tl.where(crossing, x * crossed, tl.maximum(x, 0.0, NAN))
     part = tl.minimum(1 + delta, 0.0) * inverse
-    return value, tl.where(negative, part, 1 - part)
+    return value, unless_nan(x, tl.where(negative, part, 1 - part))
 
 
 @triton.jit
@@ -132,7 +133,7 @@ def q_hardtanh(x, delta, low: tl.constexpr, high: tl.constexpr):
     change, x_inside, b_inside = _clamp_change(x, delta, low, high)
     inverse = reciprocal(delta)
     crossing = tl.where(b_inside, 1 + delta, tl.where(x_inside, -1.0, 0.0)) * inverse
-    return change * inverse, tl.where(x_inside & b_inside, 1.0, crossing)
+    return change * inverse, unless_nan(x, tl.where(x_inside & b_inside, 1.0, crossing))
 
 
 @triton.jit
@@ -154,7 +155,7 @@ def q_hardswish(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     at_x = tl.where(x_inside, x * (1 / 3) + 0.5, tl.where(x > 0, 1.0, 0.0))
     at_b = tl.where(b_inside, b * (1 / 3) + 0.5, tl.where(b > 0, 1.0, 0.0))
     rise = tl.where(x_inside & b_inside, x * (1 / 3), (at_b - at_x) * inverse)
-    return value, tl.where(b_is_far, at_b, at_x) + w * rise
+    return value, unless_nan(x, tl.where(b_is_far, at_b, at_x) + w * rise)
 
 
 # --- exponential below zero -----------------------------------------------------------------------

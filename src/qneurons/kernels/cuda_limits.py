@@ -26,6 +26,7 @@ from qneurons.kernels.cuda_math import (
     exp2,
     reciprocal,
     sin,
+    unless_nan,
 )
 
 _FAR = tl.constexpr(1000.0)  # exp(-_FAR) is 0, while inf · 0 would be NaN
@@ -53,24 +54,25 @@ def _mirrored(x, below, slope):
 
 @triton.jit
 def q_identity(x, p0: tl.constexpr, p1: tl.constexpr):
-    return x, tl.full(x.shape, 1.0, x.dtype)
+    return x, unless_nan(x, 1.0)
 
 
 @triton.jit
 def q_relu(x, p0: tl.constexpr, p1: tl.constexpr):
-    return tl.maximum(x, 0.0, NAN), tl.where(x < 0, 0.0, 1.0).to(x.dtype)
+    return tl.maximum(x, 0.0, NAN), unless_nan(x, tl.where(x < 0, 0.0, 1.0))
 
 
 @triton.jit
 def q_leaky_relu(x, negative_slope: tl.constexpr, p1: tl.constexpr):
-    slope = tl.where(x < 0, negative_slope, tl.full(x.shape, 1.0, x.dtype))
+    # Of two constants tl.where would make float32.
+    slope = unless_nan(x, tl.where(x < 0, negative_slope, tl.full(x.shape, 1.0, x.dtype)))
     return x * slope, slope
 
 
 @triton.jit
 def q_hardtanh(x, low: tl.constexpr, high: tl.constexpr):
     outside = (x < low) | (x >= high)
-    return tl.where(outside, 0.0, x), tl.where(outside, 0.0, 1.0).to(x.dtype)
+    return tl.where(outside, 0.0, x), unless_nan(x, tl.where(outside, 0.0, 1.0))
 
 
 @triton.jit
@@ -92,7 +94,7 @@ def q_hardswish(x, p0: tl.constexpr, p1: tl.constexpr):
 def q_elu(x, alpha: tl.constexpr, p1: tl.constexpr):
     low = tl.maximum(tl.minimum(x, 0.0, NAN), -_FAR, NAN)
     e = exp2(low * LOG2_E) * alpha
-    return tl.maximum(x, 0.0, NAN) + low * e, tl.where(x < 0, e + low * e, 1.0)
+    return tl.maximum(x, 0.0, NAN) + low * e, tl.where(x >= 0, 1.0, e + low * e)
 
 
 @triton.jit

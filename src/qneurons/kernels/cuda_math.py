@@ -106,3 +106,9 @@ def copysign(magnitude, sign):
         )
     else:
         return tl.where(sign < 0, -magnitude, magnitude)
+
+
+@triton.jit
+def unless_nan(x, slope):
+    """The slope, and NaN where x is NaN; for a slope that depends on x only by comparisons."""
+    return tl.where(x == x, slope, x)

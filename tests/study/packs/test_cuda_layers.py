@@ -1,10 +1,9 @@
-"""Triton's normalisation, pooling and means against PyTorch's: interpreted or on the device."""
+"""Triton's normalisation and pooling against PyTorch's: interpreted or on the device."""
 
 import pytest
 import torch
 
-from qneurons.activations import resolve
-from qneurons.study.packs import layers, means
+from qneurons.study.packs import layers
 
 pytest.importorskip("triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -63,16 +62,3 @@ def test_pooling_carries_nan_on():
     x = torch.full((1, 1, 1, 2, 2), float("nan"), device=DEVICE)
     x[..., 0, 0] = 1.0
     assert layers._MaxPool.apply(x).isnan().all()
-
-
-@pytest.mark.parametrize("shape", [(3, 2, 5, 30, 31), (1, 7)], ids=str)
-def test_means_are_looked_up_as_in_plain_torch(shape, monkeypatch):
-    x = 8 * torch.randn(shape, device=DEVICE)
-    x.view(-1)[:4] = torch.tensor([float("nan"), 1e15, -1e15, 0.0])
-    lams = [0.02, 0.5, 9.0][: len(x)]
-    pieces = means.MeanTable(1e-3, x).rows(resolve("tanh"), lams)
-    monkeypatch.setattr(means, "is_fused", lambda _: True)
-    found = means.look_up(x, *pieces)
-    monkeypatch.setattr(means, "is_fused", lambda _: False)
-    expected = means.look_up(x, *pieces)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5, equal_nan=True)

@@ -6,7 +6,7 @@ import torch
 from qneurons import q_activation
 from qneurons.activations import register, resolve, unregister
 from qneurons.study import networks
-from qneurons.study.packs.means import MeanTable
+from qneurons.study.packs.means import MeanTables
 from qneurons.study.packs.network import PackedNetwork, evaluation_batch_size, seeded_dropout
 from qneurons.study.runs import Run
 
@@ -135,7 +135,7 @@ def test_modes():
     torch.testing.assert_close(sampled, expected)
     expected = q_activation(x, "elu", training=False)
     torch.testing.assert_close(net._activate(x, seed, "limit"), expected)
-    net.set_means(MeanTable(1e-3, x), [0.5, 0.7])
+    net.set_means(MeanTables(1e-3, x), [0.5, 0.7])
     found = net._activate(x, seed, "mean")
     for i, lam in enumerate([0.5, 0.7]):
         expected = q_activation(x[i], "elu", lam, training=False, eval_mode="mean")

@@ -1,4 +1,4 @@
-"""CUDA kernels that save memory traffic: normalisation, pooling and means of a pack."""
+"""CUDA kernels that save memory traffic: normalisation and pooling of a pack."""
 # mypy: disable-error-code="no-untyped-def, import-untyped, assignment"
 
 import torch
@@ -138,24 +138,6 @@ def _pool_backward(
     tl.store(out_ptr + WIDTH + pair, lower, inside[:, None])
 
 
-@triton.jit
-def _look_up(
-    x_ptr, offset_ptr, slope_ptr, out_ptr, num, scale, density,
-    NUM_PIECES: tl.constexpr, SIZE: tl.constexpr,
-):  # fmt: skip
-    run = tl.program_id(1).to(tl.int64)
-    at = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
-    inside = at < num
-    x = tl.load(x_ptr + run * num + at, inside, 0.0).to(tl.float32)
-    size = tl.abs(x) / scale
-    steps = tl.log(size + tl.sqrt(size * size + 1)) * density  # asinh
-    piece = tl.where(x < 0, -steps, steps) + NUM_PIECES // 2
-    piece = tl.where(piece >= 0, piece, 0.0)  # also for NaN
-    piece = run * NUM_PIECES + tl.minimum(piece, NUM_PIECES - 1.0).to(tl.int32)
-    out = tl.load(offset_ptr + piece, inside, 0.0) + tl.load(slope_ptr + piece, inside, 0.0) * x
-    tl.store(out_ptr + run * num + at, out.to(out_ptr.dtype.element_ty), inside)
-
-
 def _blocks(length: int, largest: int) -> dict[str, int]:
     """Rows and columns of a block: the fastest that were tried.
 
@@ -212,14 +194,5 @@ def pool_backward(grad: Tensor, x: Tensor) -> Tensor:
     out, num = torch.empty_like(x) if is_covered else torch.zeros_like(x), grad[0].numel()
     _pool_backward[triton.cdiv(num, _SIZE), len(x)](
         grad, x, out, num, HEIGHT=height, WIDTH=width, SIZE=_SIZE
-    )
-    return out
-
-
-def look_up(x: Tensor, offsets: Tensor, slopes: Tensor, scale: float, density: float) -> Tensor:
-    """As ``means.look_up``, where the index of a piece is ``density`` · asinh(x / ``scale``)."""
-    out, num = torch.empty_like(x), x[0].numel()
-    _look_up[triton.cdiv(num, _SIZE), len(x)](
-        x, offsets, slopes, out, num, scale, density, NUM_PIECES=offsets.shape[1], SIZE=_SIZE
     )
     return out

@@ -14,10 +14,11 @@ from torch import Tensor
 from qneurons.activations import resolve
 from qneurons.functional import sample
 from qneurons.kernels import kernel_row
+from qneurons.mean_table import Table, look_up
 from qneurons.study import networks as n
 from qneurons.study.networks import KERNEL
 from qneurons.study.packs.layers import convolve, fold_batch_norm, normalise, pool, updating_dense
-from qneurons.study.packs.means import Means, MeanTable, look_up
+from qneurons.study.packs.means import MeanTables
 from qneurons.study.packs.segments import ByAutograd, ByKernel, Segment, activate, segments
 from qneurons.study.runs import Run
 
@@ -48,7 +49,7 @@ class PackedNetwork:
         self.lam = torch.zeros(len(runs), dtype=some.dtype, device=some.device)
         self.phi = torch.full((1,), runs[0].phi, dtype=some.dtype, device=some.device)
         self.zero = torch.zeros_like(self.lam)
-        self.means: list[Means | None] = [None] * len(self.segments)
+        self.means: list[Table | None] = [None] * len(self.segments)
         self.num_draws = sum(layer.kind in ("activation", "dropout") for layer, _ in self.layers)
 
     def parameters(self) -> list[Tensor]:
@@ -118,13 +119,13 @@ class PackedNetwork:
         return [self.tensors[f"{index}.{name}"] for name in names]
 
     def _activate(self, x: Tensor, seed: Tensor, mode: str) -> Tensor:
-        def function(segment: Segment, means: Means | None) -> ByAutograd | ByKernel:
+        def function(segment: Segment, means: Table | None) -> ByAutograd | ByKernel:
             runs, row = segment.runs, segment.activation
             if segment.kind == "base":
                 return ByAutograd(row)
             if segment.kind == "q" and mode == "mean":
                 assert means is not None, "set_means comes first"
-                return ByAutograd(lambda x: look_up(x, *means))
+                return ByAutograd(lambda x: look_up(x, means))
             # With λ = φ = 0 the kernel that draws computes the limit.
             is_limit = segment.kind == "limit" or mode == "limit"
             lam, phi = (self.zero, self.zero[:1]) if is_limit else (self.lam, self.phi)
@@ -141,7 +142,7 @@ class PackedNetwork:
         """Sets λ of every run, for the mode ``"sample"``."""
         self.lam.copy_(torch.tensor(lam, dtype=self.lam.dtype))
 
-    def set_means(self, table: MeanTable, lam: Sequence[float]) -> None:
+    def set_means(self, table: MeanTables, lam: Sequence[float]) -> None:
         """Sets the tables for the mode ``"mean"``, for the same λ."""
         self.means = [
             table.rows(segment.activation, lam[segment.runs]) if segment.kind == "q" else None

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from qneurons.noise import seeded_delta
 from qneurons.study.data import ARRAYS, NUM_DRAWS, Dataset, move, parse_augmentation
-from qneurons.study.packs.means import MeanTable
+from qneurons.study.packs.means import MeanTables
 from qneurons.study.packs.network import MODES, PackedNetwork, evaluation_batch_size
 from qneurons.study.packs.randomness import initial_states, orders, stream, uniforms, words
 from qneurons.study.packs.segments import Segment
@@ -67,7 +67,7 @@ class Pack:
         self.parameters = [value.requires_grad_() for value in self.network.parameters()]
         self.updated = self.network.velocities() if first.momentum else self.parameters
         self.data = [getattr(dataset, name).to(device) for name in ARRAYS]
-        self.means = MeanTable(first.phi, self.network.lam)
+        self.means = MeanTables(first.phi, self.network.lam)
         self.chunk = evaluation_batch_size(first.network, shape)
         self.batch_size = first.batch_size
         self.num_steps = -(-len(dataset.x_train) // self.batch_size)
