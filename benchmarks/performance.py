@@ -18,6 +18,7 @@ PAGE = ROOT / "docs" / "performance.md"
 SIZES = {"cuda": 2**28, "cpu": 2**20}
 COLUMNS = {  # title, variant, pass, column
     "evaluation × plain": ("qneurons", EVALUATION, "to_plain"),
+    "in the mean × plain": ("mean", EVALUATION, "to_plain"),
     "limit, training × plain": ("limit", BOTH, "to_plain"),
     "q-activation, training × plain": ("qneurons", BOTH, "to_plain"),
     "kept beyond x, limit": ("limit", BOTH, "bytes_kept"),

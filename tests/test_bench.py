@@ -27,7 +27,7 @@ def measured():
 def test_every_variant_has_both_passes_and_there_is_a_copy(measured):
     assert list(by_key(measured)) == [
         ("copy", bench.FORWARD),
-        *((name, bench.EVALUATION) for name in ("plain", "qneurons")),
+        *((name, bench.EVALUATION) for name in ("plain", "qneurons", "mean")),
         *((name, which) for name in ("plain", "snippet", "qneurons", "limit") for which in PASSES),
     ]
     assert not any(row.get("error") for row in measured)

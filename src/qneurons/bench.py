@@ -74,7 +74,8 @@ class ActivationCase:
         """Measures every variant, forward and forward + backward, and a copy of the tensor.
 
         Forward is timed as in training: x requires grad, and the graph is built and dropped. The
-        plain activation and ours are also timed in evaluation, in inference mode.
+        plain activation and ours, in the limit and in the mean, are also timed in evaluation, in
+        inference mode.
         """
         dtype = getattr(torch, self.dtype)
         x = torch.randn(self.elements, device=device).to(dtype).requires_grad_()
@@ -90,10 +91,10 @@ class ActivationCase:
             return function(source)
 
         calls: dict[Any, Call] = {("copy", FORWARD): lambda: target.copy_(source)}
-        evaluated = {
-            "plain": functions["plain"],
-            "qneurons": qn.QActivation(self.activation).eval(),
-        }
+        evaluated: dict[str, Any] = {"plain": functions["plain"]}
+        for name, mode in {"qneurons": "limit", "mean": "mean"}.items():
+            module = qn.QActivation(self.activation, eval_mode=mode)  # type: ignore[arg-type]
+            evaluated[name] = module.to(device).eval()
         for name, function in evaluated.items():
             calls[name, EVALUATION] = functools.partial(evaluate, function)
         for name, function in functions.items():

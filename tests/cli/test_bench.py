@@ -29,7 +29,7 @@ def test_bench_prints_a_table_and_appends_rows(tmp_path):
     for number in (1, 2):
         result = run(tmp_path, "elu", "--elements", "2**8", "--dtype", "float32")
         assert result.exit_code == 0, result.output
-        assert len(rows(tmp_path)) == 11 * number
+        assert len(rows(tmp_path)) == 12 * number
     for text in (
         "elu",
         "snippet",
