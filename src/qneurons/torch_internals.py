@@ -15,6 +15,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 # True inside vmap, grad, jvp and the other transforms of torch.func; there is no public equivalent.
 in_func_transform = _C._are_functorch_transforms_active
 
+# None unless torch.jit.trace runs; torch.jit.is_tracing takes twice as long.
+jit_tracing_state = _C._get_tracing_state
+
 # The file whose dependencies include the OpenMP library that torch runs on.
 EXTENSION_FILE: str = _C.__file__
 
@@ -40,7 +43,7 @@ def is_unobserved(x: Tensor, seed: Tensor, lam: Tensor, phi: Tensor) -> bool:
         and is_plain_memory(x)
         and not in_func_transform()
         and not _C._len_torch_dispatch_stack()
-        and _C._get_tracing_state() is None  # torch.jit.is_tracing takes twice as long
+        and jit_tracing_state() is None
     )
 
 
