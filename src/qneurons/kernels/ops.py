@@ -5,6 +5,7 @@ gradients are in :mod:`qneurons.kernels.autograd`. ``qneurons::draw_seed`` is on
 Inductor needs two for ``randint``.
 """
 
+import functools
 import math
 from typing import Any
 
@@ -12,17 +13,68 @@ import torch
 from torch import Tensor
 
 from qneurons import noise
+from qneurons.activations import rows
 from qneurons.kernels import dispatch
+from qneurons.precision import TINY_DELTA
 from qneurons.torch_internals import is_plain_memory, is_unobserved
 
 _LAW = "Tensor seed, Tensor lam, Tensor phi, SymInt inner, str name, float[] parameters"
 
 
+@functools.cache
+def _num_parameters() -> dict[str, int]:
+    """The number of parameters of every row that has a closed form, by its name there."""
+    known = (dispatch.kernel_row(row) for row in rows())
+    return {name: len(parameters) for name, parameters in known}
+
+
+def _check(x: Tensor, seed: Tensor, lam: Tensor, phi: Tensor, inner: int, *row: Any) -> None:
+    """Raises for arguments with which a kernel would read foreign memory or divide by zero.
+
+    Anybody may call an op. The callers of :func:`sample` have checked their arguments.
+    """
+    name, parameters = row
+    if _num_parameters().get(name) != len(parameters):
+        known = ", ".join(f"{name} ({num})" for name, num in _num_parameters().items())
+        raise ValueError(
+            f"unknown row {name!r} with {len(parameters)} parameters; "
+            f"the known ones with the number of their parameters: {known}"
+        )
+    if not x.is_floating_point():
+        raise TypeError(f"x must be of a floating dtype, got {x.dtype}")
+    groups = seed.numel()
+    for what, values, dtypes, num in (
+        ("seed", seed, [torch.int64], max(groups, 1)),
+        ("lam", lam, TINY_DELTA, groups),
+        ("phi", phi, TINY_DELTA, 1),
+    ):
+        if values.dtype not in dtypes or values.dim() != 1 or values.numel() != num:
+            raise ValueError(
+                f"{what} must be of {' or '.join(map(str, dtypes))} and of shape ({num},), because "
+                "seed and lam have one value for each group and phi has one, "
+                f"got {values.dtype} of shape {tuple(values.shape)}"
+            )
+        if values.device != x.device:
+            raise ValueError(f"{what} must be on the device of x, {x.device}, got {values.device}")
+    if inner < 1 or x.numel() % (groups * inner):
+        raise ValueError(
+            f"inner, the number of neighbours in a group, must be at least 1, and {groups} groups "
+            f"times inner must divide the {x.numel()} elements of x, got {inner}"
+        )
+
+
 def _sample(x: Tensor, *law: Any) -> Tensor:
+    _check(x, *law)
     return dispatch.find(dispatch.device_type(x), x.dtype, law[4]).forward(x, *law)
 
 
 def _sample_backward(grad: Tensor, x: Tensor, *law: Any) -> Tensor:
+    _check(x, *law)
+    if grad.shape != x.shape or not grad.is_floating_point() or grad.device != x.device:
+        raise ValueError(
+            f"grad must have a floating dtype and the shape and device of x, {tuple(x.shape)} on "
+            f"{x.device}, got {grad.dtype} of shape {tuple(grad.shape)} on {grad.device}"
+        )
     return dispatch.find(dispatch.device_type(x), x.dtype, law[4]).backward(grad, x, *law)
 
 
