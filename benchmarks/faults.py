@@ -3,9 +3,11 @@
     python benchmarks/faults.py --kills 200 --docs    # and puts the tables into docs/reliability.md
     python benchmarks/faults.py --seconds 60          # a short one
 
-Processes of `qneurons study run` that train real packs are killed at random moments, alone and two
-on one store. Disks are full, folders are read-only, files of a store are truncated, changed and
-zeroed. Afterwards the study must give the same results, bit for bit, as one that was not
+Processes of `qneurons study run` that train real packs are killed at random moments: alone, two on
+one store, and four on one store, of which some are stopped for a while, terminated or limited in
+the size of their files. Stores are merged while they are trained, clocks jump, disks are full,
+folders are read-only or another user's, files of a store are truncated, changed and zeroed.
+Afterwards the study must give the same results, bit for bit, as one that was not
 interrupted. Exits with 1 otherwise. The tests of full disks need the right to mount a disk.
 """
 
@@ -22,7 +24,7 @@ import time
 from pathlib import Path
 
 import torch
-from fault_campaign import damage, disks, kills
+from fault_campaign import clocks, damage, disks, kills, merges
 from fault_campaign.processes import Command, kill_the_living, start, undisturbed
 from fault_campaign.trials import Bench, Fault
 from fault_campaign.verdict import Results, results
@@ -57,20 +59,23 @@ def campaign(options, folder: Path) -> tuple[list[kills.Killing], list[Fault]]:
     expected = reference(short, folder / "short")
     bench = half_way(short, folder, expected)
     if options.seconds:
-        shares = [began + options.seconds * share for share in (0.35, 0.55)]
-        wanted, long = [10**6] * 2, short
+        shares = [began + options.seconds * share for share in (0.2, 0.35, 0.6)]
+        wanted, long = [10**6] * 3, short
         most, trials = 60, 1
     else:
-        shares = [float("inf")] * 2
-        wanted = [options.kills, options.kills // 2]
+        shares = [float("inf")] * 3
+        wanted = [options.kills, options.kills // 2, options.kills // 4]
         epochs = max(3, options.kills // 4)  # of eight packs: about two savings a kill
         activations = ["elu", "tanh", "softplus", "sigmoid"]
         long = Command.write(folder / "long.toml", epochs=epochs, seeds=4, activations=activations)
         expected = reference(long, folder / "long")
         most, trials = options.damages, options.trials
     killing = []
-    for at_once, enough, until in zip((1, 2), wanted, shares, strict=True):
-        killer = kills.Killer(long, folder, expected, at_once=at_once, seed=options.seed + at_once)
+    for at_once, enough, until in zip((1, 2, 4), wanted, shares, strict=True):
+        ways = (kills.KILL, *(kills.OTHERS if at_once == 4 else ()))
+        killer = kills.Killer(
+            long, folder, expected, at_once=at_once, seed=options.seed + at_once, ways=ways
+        )
         killing.append(killer.run(enough, until))
         print(f"{killing[-1].kills} kills, {at_once} at once: {killing[-1].verdict}", flush=True)
     faults = [
@@ -78,7 +83,10 @@ def campaign(options, folder: Path) -> tuple[list[kills.Killing], list[Fault]]:
         disks.full_disk(bench, folder, 2 * trials, draw),
         disks.readonly_disk(bench, folder, min(trials, 3)),
         disks.readonly_folder(bench, folder, min(trials, 3)),
+        disks.foreign_folder(bench, folder, min(trials, 3)),
         disks.becoming_readonly(bench, folder, trials, draw),
+        merges.merges(bench, folder, min(trials, 3), draw),
+        clocks.jumping_clocks(bench, folder, trials, draw),
         *damage.damages(bench, folder, most, draw),
         damage.mended(bench, folder, 4 * trials, draw),
     ]
@@ -98,8 +106,9 @@ def tables(killing: list[kills.Killing], faults: list[Fault], origin: dict) -> s
         f"`{origin['command']}` (seed {origin['seed']}; {origin['device']}, {versions}, "
         f"{origin['date'][:10]}, {origin['minutes']} min).",
         "",
-        "| SIGKILL at random moments | one process | two on one store |",
-        "| --- | ---: | ---: |",
+        "| SIGKILL at random moments | one process | two on one store "
+        "| four on one store, with other blows |",
+        "| --- | ---: | ---: | ---: |",
         *(f"| {' | '.join(row)} |" for row in kills.rows(killing)),
         "",
         "| fault | injected | stopped with one line | no effect | unnoticed or lost "
@@ -127,7 +136,10 @@ def write_docs(text: str, killing, faults, origin) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
-        "--kills", type=int, default=200, help="of one process; half as many of two"
+        "--kills",
+        type=int,
+        default=200,
+        help="of one process; half as many of two, a quarter of four",
     )
     parser.add_argument("--trials", type=int, default=10, help="of each fault of a disk")
     parser.add_argument("--damages", type=int, default=5000, help="of each kind in each file")

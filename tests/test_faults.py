@@ -3,7 +3,10 @@
 import json
 import os
 import random
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -96,6 +99,60 @@ def test_only_one_line_with_a_remedy_is_an_error_as_it_should_be():
     assert error(70, "") is None
 
 
+SPACE = "error: File too large; free some space\n"
+
+
+@pytest.mark.parametrize(
+    ("way", "code", "said", "survived", "fails"),
+    [
+        (kills.KILL, -9, "", None, False),
+        (kills.KILL, 1, SPACE, None, True),
+        (kills.TERM, 130, "", kills.TERM, False),
+        (kills.TERM, 0, "", None, False),  # it had finished before
+        (kills.TERM, 70, "Traceback", None, True),
+        (kills.STOP, 0, "", kills.STOP, False),
+        (kills.STOP, 1, SPACE, None, True),
+        (kills.LIMIT, 1, SPACE, kills.LIMIT, False),
+        (kills.LIMIT, 1, "error: no remedy\n", None, True),
+    ],
+)
+def test_only_the_right_end_survives_a_blow(store, tmp_path, way, code, said, survived, fails):
+    killer = kills.Killer(Command(tmp_path), tmp_path, results(store), at_once=4, seed=0)
+    fate = kills.Fate(way, random.Random(0), kills.Pace(), 0.0)
+    fate.is_over = True
+    reported = {RUNS[0].id: 3}  # one more than is there
+    process = Process(0, 0, 0, 0.0, code=code, said=said, reported=reported)
+    killer._account(process, fate, store.folder, {})
+    assert bool(killer.found.failures) == fails
+    assert killer.found.others == dict.fromkeys(kills.OTHERS, 0) | (
+        {survived: 1} if survived else {}
+    )
+    assert killer.found.kills == (code == -9)
+    assert killer.found.verdict.lost == (not fails)
+
+
+def test_a_blow_stops_and_continues_or_terminates(tmp_path):
+    with subprocess.Popen(["sleep", "60"]) as child:
+        process = Process(child.pid, 0, 0, 0.0)
+
+        def state():
+            return Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+        def wait_for(wanted):
+            while (state() == "T") != wanted:
+                time.sleep(0.001)
+
+        fate = kills.Fate(kills.STOP, random.Random(0), kills.Pace(), 0.0)
+        fate.strike(process)
+        wait_for(True)
+        assert fate.moment(process) > time.monotonic()
+        fate.strike(process)
+        wait_for(False)
+        assert fate.moment(process) is None
+        kills.Fate(kills.TERM, random.Random(0), kills.Pace(), 0.0).strike(process)
+        assert child.wait() == -signal.SIGTERM
+
+
 def test_everything_that_must_not_be_is_named():
     killing, fault = kills.Killing(1), Fault("a fault")
     assert faults.broken([killing], [fault]) == []
@@ -117,14 +174,16 @@ def test_the_tables_go_between_their_marks_with_the_raw_numbers_beside(tmp_path,
     origin = dict.fromkeys(("device", "commit", "torch", "python", "command", "date"), "x")
     origin |= {"seed": 3, "minutes": 4.5}
     fault = Fault("a fault", injected=7, refused=5, harmless=2, resumed=1, tried=1)
-    killing = [kills.Killing(1, kills=9), kills.Killing(2, kills=8)]
+    killing = [kills.Killing(1, kills=9), kills.Killing(2, kills=8), kills.Killing(4, kills=7)]
+    killing[2].others[kills.TERM] = 6
     faults.write_docs(faults.tables(killing, [fault], origin), killing, [fault], origin)
     text = page.read_text()
     assert text.startswith("Before\n<!-- faults -->\n")
     assert text.endswith("<!-- /faults -->\nafter\n")
     assert "old" not in text
-    assert "| kills survived | 9 of 9 | 8 of 8 |" in text
+    assert "| kills survived | 9 of 9 | 8 of 8 | 7 of 7 |" in text
+    assert "| SIGTERM survived | 0 | 0 | 6 |" in text
     assert "| a fault | 7 | 5 | 2 | 0 | 1 of 1 |" in text
     raw = json.loads((tmp_path / "faults.json").read_text())
     assert raw["origin"] == origin
-    assert [each["kills"] for each in raw["kills"]] == [9, 8]
+    assert [each["kills"] for each in raw["kills"]] == [9, 8, 7]

@@ -321,6 +321,53 @@ def test_mean_of_sin_in_closed_form(f, lam):
     assert ((mean(x, f, lam, phi=0.0) - expected).abs() <= 1e-9 * rms).all()
 
 
+@pytest.mark.parametrize(("x", "lam"), [(1000.0, 0.1), (-3000.0, 0.02)])
+def test_mean_and_variance_of_sin_far_out(x, lam):
+    # The mean over ±d, d = |δ|, is cos(x) sin(dx) / d for g, and for g² what ``second`` sums.
+    phi, step = 1e-3, 3e-6
+    z = torch.arange(0, 9, step, dtype=torch.float64) + step / 2
+    weight = torch.exp(-z * z / 2) * math.sqrt(2 / math.pi) * step
+    d, wave = lam * z + phi, torch.cos((lam * z + phi) * x)
+    first = math.cos(x) * (weight * torch.sin(d * x) / d).sum()
+    second = (weight * (1 + math.cos(2 * x) * wave) * (1 - wave) / d**2).sum()
+    assert abs(mean(x, "sin", lam, phi) - first) <= 1e-9 * second.sqrt()
+    assert abs(variance(x, "sin", lam, phi) / (second - first**2) - 1) <= 1e-8
+
+
+@pytest.mark.parametrize("function", [mean, variance])
+@pytest.mark.parametrize("f", ["sin", torch.sin])
+def test_an_oscillation_too_far_out_is_refused(function, f):
+    with pytest.raises(ValueError, match=r"sin oscillates.*at most 4096, got 9255.*draws"):
+        function(f64(0.0, 5000.0), f, 0.1)
+    assert function(math.inf, f, 0.1).isnan()
+    assert function(5000.0, "tanh", 0.1).isfinite()
+
+
+@pytest.mark.parametrize("x", [1e3, 1e7])
+def test_the_slow_tail_of_softsign_far_out(x):
+    lam, phi = 1.0, 1e-3
+
+    def g(b):
+        return (b / (1 + abs(b)) - x / (1 + x)) / (b / x - 1)
+
+    def law(b):
+        return mp.npdf((abs(b / x - 1) - phi) / lam) / (lam * x)
+
+    # The ends triple towards zero, and the hole around x is left out.
+    scales = [x * mp.mpf(3) ** -k for k in range(20)]
+    right = [x * (1 + phi), *(x * (1 + phi + z) for z in (1, 3, 6, 10))]
+    middle = [0, *reversed([scale for scale in scales if scale < x / 2]), x / 2, x * (1 - phi)]
+    left = sorted(-x * mp.mpf(end) for end in (10, 5, 2)) + [-s for s in scales] + [0]
+    parts = left, middle, right
+    with mp.workdps(20):
+        first, second = (
+            float(sum(mp.quad(lambda b, p=p: g(b) ** p * law(b), ends) for ends in parts))
+            for p in (1, 2)
+        )
+    assert abs(mean(x, "softsign", lam, phi) - first) <= 1e-9 * math.sqrt(second)
+    assert abs(variance(x, "softsign", lam, phi) / (second - first**2) - 1) <= 1e-8
+
+
 def test_variance_of_sin_against_draws(draws):
     x, lam = f64(-8.0, 0.3, 3.0), LAMS[:, None]
     deviation = draws("sin", x, lam).std(-1)

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import pwd
 import random
 import resource
 import shutil
@@ -12,6 +13,8 @@ from pathlib import Path
 
 from fault_campaign.processes import Process, finish, start
 from fault_campaign.trials import Bench, Fault
+
+from qneurons.study.store import Store
 
 DISK_BYTES = 32 * 2**20
 SPACE, RIGHTS = "free some space", "make it writable"  # what the messages advise
@@ -85,6 +88,33 @@ def readonly_folder(bench: Bench, folder: Path, trials: int) -> Fault:
         process = finish(bench.command, store, first=obey_permissions)
         allow_again(bench, fault, store, process)
     return fault
+
+
+def foreign_folder(bench: Bench, folder: Path, trials: int) -> Fault:
+    """A store of another user, met by an ordinary one. Root becomes nobody for it."""
+    fault = Fault("folder of another user")
+    if os.geteuid():
+        return Fault(f"{fault.name}: not tried, only root can become another user")
+    folder.chmod(0o755)  # a temporary folder is closed to others
+    for number in range(trials):
+        store = folder / f"foreign-{number}"
+        shutil.copytree(bench.half, store)
+        process = finish(bench.command, store, first=open_as_nobody)
+        bench.try_out(fault, store, process, remedy=RIGHTS, mend=lambda error: None)
+    return fault
+
+
+def open_as_nobody() -> None:
+    """Gives up root's rights when the store is opened: nobody may not be able to import modules."""
+    opening, nobody = Store.open, pwd.getpwnam("nobody")
+
+    def as_nobody(*arguments, **options):
+        os.setgroups([])
+        os.setgid(nobody.pw_gid)
+        os.setuid(nobody.pw_uid)
+        return opening(*arguments, **options)
+
+    Store.open = as_nobody
 
 
 def becoming_readonly(bench: Bench, folder: Path, trials: int, draw: random.Random) -> Fault:

@@ -1,11 +1,14 @@
-"""SIGKILL at random moments. Afterwards the study must end as if it had not been killed."""
+"""SIGKILL and other blows at random moments. The study must end as if there had been none."""
 
 import itertools
+import os
 import random
+import resource
 import select
+import signal
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +16,11 @@ from fault_campaign.processes import PHASES, Command, Process, start
 from fault_campaign.verdict import Results, Verdict, judge
 
 LIFE = 3  # savings that a process lives to see, at most
+KILL = "SIGKILL"
+OTHERS = TERM, STOP, LIMIT = "SIGTERM", "SIGSTOP and SIGCONT", "file-size limit"
+STOPPED_S = 0.5
+STOPPED_CODES = (130, 143)  # saved as on Ctrl-C; before or after training, by the default handler
+LARGEST = 2**21  # bytes: a checkpoint has about as many
 
 
 @dataclass
@@ -22,6 +30,7 @@ class Killing:
     at_once: int  # processes on one store
     studies: int = 0
     kills: int = 0
+    others: dict[str, int] = field(default_factory=lambda: dict.fromkeys(OTHERS, 0))
     phases: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PHASES, 0))
     saved: int = 0  # epochs that were reported as saved
     failures: list[str] = field(default_factory=list)  # of processes that were not killed
@@ -44,9 +53,10 @@ class Pace:
 
 
 class Fate:
-    """When to kill a process: at a random moment, or about when it saves."""
+    """What hits a process, and when: at a random moment, or about when it saves."""
 
-    def __init__(self, draw: random.Random, pace: Pace, started: float) -> None:
+    def __init__(self, way: str, draw: random.Random, pace: Pace, started: float) -> None:
+        self.way, self.is_stopped, self.is_over = way, False, way == LIMIT
         self.saving = draw.randint(1, LIFE) if draw.random() < 0.5 else None
         if self.saving is None:
             start_s, epoch_s = map(statistics.median, (pace.start_s, pace.epoch_s))
@@ -55,19 +65,40 @@ class Fate:
             self._delay_s = draw.uniform(0, 1.2 * statistics.median(pace.saving_s))
 
     def moment(self, process: Process) -> float | None:
+        if self.is_over:
+            return None
         if self.saving is None:
             return self._moment
         if len(process.savings) < self.saving:
             return None
         return process.savings[self.saving - 1] + self._delay_s
 
+    def strike(self, process: Process) -> None:
+        if self.way == KILL:
+            process.kill()
+        elif self.way == STOP and not self.is_stopped:
+            os.kill(process.pid, signal.SIGSTOP)
+            self.is_stopped, self.saving = True, None
+            self._moment = time.monotonic() + STOPPED_S
+        else:
+            os.kill(process.pid, signal.SIGCONT if self.is_stopped else signal.SIGTERM)
+            self.is_over = True
+
 
 class Killer:
     """Runs a command in one or more processes at once on a store, and kills them."""
 
     def __init__(
-        self, command: Command, folder: Path, undisturbed: Results, *, at_once: int, seed: int
+        self,
+        command: Command,
+        folder: Path,
+        undisturbed: Results,
+        *,
+        at_once: int,
+        seed: int,
+        ways: Sequence[str] = (KILL,),
     ) -> None:
+        self._ways = ways
         self._command, self._folder, self._undisturbed = command, folder, undisturbed
         self._draw, self._pace = random.Random(seed), Pace()
         self.found = Killing(at_once)
@@ -92,9 +123,7 @@ class Killer:
         finished = False
         while living or not finished:
             while len(living) < self.found.at_once and not finished:
-                process = start(self._command, store)
-                fate = Fate(self._draw, self._pace, process.started) if wanted() else None
-                living.append((process, fate))
+                living.append(self._start(store, is_hit=wanted()))
             moments = [fate.moment(process) for process, fate in living if fate]
             soonest = min((each for each in moments if each is not None), default=float("inf"))
             patience = min(60.0, max(0.0, soonest - time.monotonic()))
@@ -104,26 +133,50 @@ class Killer:
                 process.listen(0.0)
                 moment = fate.moment(process) if fate else None
                 if process.code is None and moment is not None and time.monotonic() >= moment:
-                    process.kill()
+                    fate.strike(process)
                 if process.code is not None:
                     living.remove((process, fate))
-                    ended.append(self._account(process, store, reported))
+                    ended.append(self._account(process, fate, store, reported))
             finished = all(ended) if ended else finished  # who is killed last does not tidy up
         self.found.saved += sum(reported.values())
         self.found.verdict += judge(store, self._undisturbed, reported=reported, finished=True)
         self.found.studies += 1
 
-    def _account(self, process: Process, store: Path, reported: dict[str, int]) -> bool:
+    def _start(self, store: Path, *, is_hit: bool) -> tuple[Process, Fate | None]:
+        way = self._draw.choice(self._ways)
+        limits = self._draw.randrange(LARGEST), resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+
+        def limit() -> None:
+            if is_hit and way == LIMIT:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+        process = start(self._command, store, first=limit)
+        fate = Fate(way, self._draw, self._pace, process.started) if is_hit else None
+        return process, fate
+
+    def _account(
+        self, process: Process, fate: Fate | None, store: Path, reported: dict[str, int]
+    ) -> bool:
         """True if the study is finished."""
         self._pace.learn(process)
         reported |= {run: max(n, reported.get(run, 0)) for run, n in process.reported.items()}
+        way = fate.way if fate and fate.is_over else KILL
+        survived = {
+            KILL: process.killed,
+            TERM: process.code in STOPPED_CODES,
+            STOP: process.code == 0,
+            LIMIT: "free some space" in (process.error or ""),
+        }[way]
         if process.killed:
             self.found.kills += 1
             self.found.phases[process.phase] += 1
-            self.found.verdict += judge(store, self._undisturbed, reported=reported)
-        elif process.code:
-            self.found.failures.append(process.said)
-        return not process.killed
+        elif survived:
+            self.found.others[way] += 1
+        elif process.code != 0:
+            self.found.failures.append(f"{way}, exit code {process.code}: {process.said}")
+            return True
+        self.found.verdict += judge(store, self._undisturbed, reported=reported)
+        return process.code == 0
 
 
 def rows(found: list[Killing]) -> list[tuple[str, ...]]:
@@ -138,6 +191,7 @@ def rows(found: list[Killing]) -> list[tuple[str, ...]]:
             line(f"- while {phase}", lambda each, phase=phase: each.phases[phase])
             for phase in PHASES
         ),
+        *(line(f"{way} survived", lambda each, way=way: each.others[way]) for way in OTHERS),
         line("studies finished", lambda each: each.studies - len(each.failures)),
         line("epochs reported as saved", lambda each: each.saved),
         line("- and lost", lambda each: each.verdict.lost),

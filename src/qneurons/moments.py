@@ -23,7 +23,7 @@ from qneurons.activations import Activation, ActivationLike, resolve
 from qneurons.arguments import check_nonnegative
 from qneurons.given_delta import difference
 from qneurons.precision import TINY_DELTA
-from qneurons.quadrature import GAUSS_LEGENDRE, delta_rule
+from qneurons.quadrature import GAUSS_LEGENDRE, LARGEST_EPS, delta_rule
 
 __all__ = ["atoms", "cdf", "density", "mean", "variance"]
 
@@ -33,6 +33,7 @@ _LAST_Z = 40.0  # here the normal density has underflowed
 _SMALL_STEP = 1 / 32  # up to this |δx| dg/dδ is computed as an integral, beyond it as a quotient
 _WINDOW = 16.0  # every row except sin has all its bends, where f'' changes sign, in ±16
 _MAX_BENDS = 8  # every row except sin has fewer
+_FARTHEST = 4096.0  # up to this |b| an oscillating f is integrated from bend to bend
 _FINE_SCALES = tuple(sign * 3.0**-k for k in range(1, 6) for sign in (1, -1))
 
 
@@ -125,6 +126,8 @@ def atoms(
 @torch.no_grad()
 def mean(x: Real, activation: ActivationLike, lam: Real, phi: float = 1e-3) -> Tensor:
     r"""Computes :math:`E[g_q(x)]` by quadrature, to about 1e-9 of the root mean square of g.
+
+    An f that oscillates, as sin does, is refused where :math:`|x| (1 + φ + 8.5 λ) > 4096`.
 
     Args:
         x: the input of the q-activation.
@@ -257,10 +260,20 @@ class _Law(NamedTuple):
 
     def points(self) -> tuple[float, ...]:
         """The points within reach of b at which panels of the quadrature end."""
-        largest = (self.x.abs() * (1 + self.phi + 8.5 * self.lam)).nan_to_num(0.0)
-        reach = largest.max().clamp(_WINDOW, 1024).item() if largest.numel() else _WINDOW
-        bends = _bends(self.row, reach, self.x.device)
-        return (*self.row.kinks(**self.row.parameters), *bends, *_FINE_SCALES)
+        largest = self.x.abs() * (1 + self.phi + LARGEST_EPS * self.lam)
+        finite = [largest[largest.isfinite()], largest.new_tensor([_WINDOW])]
+        reach = torch.cat(finite).max().item()
+        bends = _bends(self.row, min(reach, _FARTHEST), self.x.device)
+        if reach > _FARTHEST and sum(abs(bend) > _FARTHEST / 2 for bend in bends) > _MAX_BENDS:
+            raise ValueError(
+                f"{self.row.name} oscillates, and its mean and variance are computed only where "
+                f"|x| (1 + phi + {LARGEST_EPS} lam) is at most {_FARTHEST:g}, got {reach:g}; "
+                "for a larger x average over draws from q_activation"
+            )
+        num_scales = math.ceil(math.log(reach, 3))
+        # For an f whose tail is a power of b, as softsign's.
+        far = [sign * 3.0**k for k in range(4, num_scales) for sign in (1, -1)]
+        return (*self.row.kinks(**self.row.parameters), *bends, *_FINE_SCALES, *far)
 
     def expectation(self, h: Callable[[Tensor], Tensor], points: tuple[float, ...]) -> Tensor:
         rule = delta_rule(self.x, self.lam, self.phi, points)
@@ -318,7 +331,8 @@ def _derivative(row: Activation, order: int = 1) -> Callable[[Tensor], Tensor]:
 def _bends(row: Activation, reach: float, device: torch.device) -> list[float]:
     """The points of [-reach, reach] where f'' changes sign."""
     second = _derivative(row, order=2)
-    grid = torch.linspace(-reach, reach, 8192, dtype=torch.float64, device=device)
+    num = max(8192, int(8 * reach))
+    grid = torch.linspace(-reach, reach, num, dtype=torch.float64, device=device)
     value = second(grid)
     # In the far tails of a callable the sign may be rounding noise.
     sign = torch.where(value.abs() > 1e-9 * value.abs().max(), value.sign(), 0.0)

@@ -37,10 +37,12 @@ at ε = 0."""
 SMALL_LAMBDA = 0.1
 """For λ up to this, HALF_NORMAL is right to 1e-10 for |x| ≤ 3 if f has no kink except at zero."""
 
+LARGEST_EPS = 8.5
+"""Panels end at this |ε|, beyond which the probability is 2e-17."""
+
 # The ends of panels in |ε|, in |δ| and in |b|, b = x(1 + δ). For large |δ|, and everywhere beyond a
 # kink, g is nearly a constant divided by δ. Panels that triple |δ| stay away from the pole at 0.
-_LAST_Z = 8.5  # P(|ε| > 8.5) = 2e-17
-_Z = (1.25, 2.75, 4.5, 6.5, _LAST_Z)
+_Z = (1.25, 2.75, 4.5, 6.5, LARGEST_EPS)
 _DELTA = (3.0, 9.0, 27.0)
 _SMALL_DELTA = tuple(3.0**-k for k in range(9))
 _B = (0.0, 1.0, 3.0, 9.0, 27.0, -1.0, -3.0, -9.0, -27.0)
@@ -69,10 +71,10 @@ def delta_rule(
     for point in sorted({*kinks, *_B}):
         delta = point / x - 1
         ends.append((delta - delta.clamp(-phi, phi)) / lam)
-    within = [end for end in ends if isinstance(end, Tensor) or abs(end) <= _LAST_Z]
+    within = [end for end in ends if isinstance(end, Tensor) or abs(end) <= LARGEST_EPS]
     columns = [end if isinstance(end, Tensor) else torch.full_like(x, end) for end in within]
     ordered = torch.stack(torch.broadcast_tensors(*columns)).nan_to_num(0.0)
-    ordered = ordered.clamp(-_LAST_Z, _LAST_Z).sort(dim=0).values
+    ordered = ordered.clamp(-LARGEST_EPS, LARGEST_EPS).sort(dim=0).values
     for start, end in itertools.pairwise(ordered.unbind()):
         for node, weight in GAUSS_LEGENDRE:
             eps = start + (end - start) * node

@@ -18,6 +18,9 @@ in_func_transform = _C._are_functorch_transforms_active
 # Nonzero inside a dispatch mode, such as one that makes all tensors fake.
 in_dispatch_mode = _C._len_torch_dispatch_stack
 
+# None unless torch.jit.trace runs; torch.jit.is_tracing takes twice as long.
+jit_tracing_state = _C._get_tracing_state
+
 # The file whose dependencies include the OpenMP library that torch runs on.
 EXTENSION_FILE: str = _C.__file__
 
@@ -42,7 +45,7 @@ def is_unobserved(x: Tensor) -> bool:
         and is_plain_memory(x)
         and not in_func_transform()
         and not in_dispatch_mode()
-        and _C._get_tracing_state() is None  # torch.jit.is_tracing takes twice as long
+        and jit_tracing_state() is None
     )
 
 

@@ -5,6 +5,7 @@ import os
 
 import pytest
 import typer
+from rich.table import Table
 
 from qneurons.cli.terminal import console, explain, one_line_errors
 from qneurons.study.errors import StudyError
@@ -61,3 +62,16 @@ def test_a_file_is_as_wide_as_a_table_needs(capsys):
     captured = capsys.readouterr()
     assert captured.out == "x" * 150 + "\n"
     assert captured.err == "y\n"
+
+
+def test_control_characters_are_written_out(capsys):
+    text = "a\x1b]0;title\x07\x9b2J\tb\n"
+    table = Table("column")
+    table.add_row(text)
+    console().print(text, table)
+    with pytest.raises(typer.Exit), one_line_errors(debug=False):
+        raise StudyError(text)
+    captured = capsys.readouterr()
+    assert captured.out.count("a\\x1b]0;title\\x07\\x9b2J") == 2
+    assert captured.err == "error: a\\x1b]0;title\\x07\\x9b2J b\n"
+    assert not {"\x1b", "\x07", "\x9b"} & set(captured.out)

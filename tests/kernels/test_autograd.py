@@ -366,6 +366,26 @@ def test_autocast(dtype, activation):
 # --- export ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit")  # deprecated
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")  # shapes become constants
+def test_a_draw_that_is_traced_has_its_gradient(dtype):
+    def draw(y, seed):
+        return q_activation(y, "elu", 0.5, seed=seed)
+
+    x = randn(2, 3).to(dtype).requires_grad_()
+    traced = torch.jit.trace(draw, (x, torch.tensor(3)), check_trace=False)
+    for seed in (torch.tensor(3), torch.tensor(4)):
+        want, got = draw(x, seed), traced(x, seed)
+        assert torch.equal(got, want)
+        assert torch.equal(*(torch.autograd.grad(y.sum(), x)[0] for y in (got, want)))
+    model = nn.Sequential(nn.Linear(3, 4), qn.QELU(0.5)).to(dtype)
+    traced = torch.jit.trace(model, x, check_trace=False)
+    assert not torch.equal(traced(x), traced(x))
+    traced(x).sum().backward()
+    assert model[0].weight.grad.abs().sum() > 0
+
+
 class EveryRow(nn.Module):
     def __init__(self, **options) -> None:
         super().__init__()

@@ -54,6 +54,71 @@ def test_fake_tensors_have_the_strides_of_the_real():
     assert fake.dtype == real.dtype
 
 
+# --- malformed calls ------------------------------------------------------------------------------
+
+GOOD = {
+    "x": torch.ones(4, 6),
+    "seed": torch.arange(2),
+    "lam": torch.ones(2),
+    "phi": torch.zeros(1),
+    "inner": 3,
+    "name": "q_elu",
+    "parameters": [1.0],
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"inner": 0}, "inner.*got 0"),
+        ({"inner": -3}, "inner.*got -3"),
+        ({"inner": 5}, "2 groups times inner must divide the 24 elements.*got 5"),
+        ({"inner": 2**62}, "inner.*got 4611686018427387904"),
+        ({"seed": torch.arange(0)}, r"seed must .*shape \(1,\).*shape \(0,\)"),
+        ({"seed": torch.arange(0), "lam": torch.ones(0)}, "seed must"),
+        ({"seed": torch.arange(5), "lam": torch.ones(5)}, "5 groups"),
+        ({"seed": torch.arange(2).int()}, "seed must .*int64.*got torch.int32"),
+        ({"seed": torch.ones(2)}, "seed must .*int64.*got torch.float32"),
+        ({"seed": torch.arange(2)[None]}, r"seed must .*\(1, 2\)"),
+        ({"lam": torch.ones(0)}, r"lam must .*shape \(2,\).*shape \(0,\)"),
+        ({"lam": torch.ones(1)}, r"lam must .*shape \(2,\).*shape \(1,\)"),
+        ({"lam": torch.ones(3)}, r"lam must .*shape \(2,\).*shape \(3,\)"),
+        ({"lam": torch.ones(2).long()}, "lam must .*got torch.int64"),
+        ({"phi": torch.ones(0)}, r"phi must .*shape \(1,\)"),
+        ({"phi": torch.ones(2)}, r"phi must .*shape \(1,\)"),
+        ({"phi": torch.zeros(1).bool()}, "phi must .*got torch.bool"),
+        ({"x": torch.ones(4, 6).long()}, "x must be of a floating dtype, got torch.int64"),
+        ({"x": torch.ones(4, 6) * 1j}, "x must be of a floating dtype, got torch.complex64"),
+        ({"name": "elu"}, "unknown row 'elu'.*q_elu"),
+        ({"name": "Tensor"}, "unknown row 'Tensor'"),
+        ({"name": ""}, "unknown row ''"),
+        ({"parameters": []}, r"unknown row 'q_elu' with 0 parameters.*q_elu \(1\)"),
+        ({"parameters": [1.0, 2.0]}, "unknown row 'q_elu' with 2 parameters"),
+        ({"grad": torch.ones(4, 5)}, r"grad must .*\(4, 6\).*got torch.float32 of shape \(4, 5\)"),
+        ({"grad": torch.ones(0)}, "grad must"),
+        ({"grad": torch.ones(24)}, "grad must"),
+        ({"grad": torch.ones(4, 6).long()}, "grad must .*got torch.int64"),
+    ],
+    ids=str,
+)
+def test_a_malformed_call_raises_before_it_reaches_a_kernel(served_by, changes, message):
+    good = {"grad": torch.ones(4, 6), **GOOD}
+
+    def call(op, arguments):
+        return op(*(v.to(served_by.device) if torch.is_tensor(v) else v for v in arguments))
+
+    assert call(torch.ops.qneurons.sample_backward, good.values()).shape == (4, 6)
+    arguments = list((good | changes).values())
+    with pytest.raises((TypeError, ValueError), match=message):
+        call(torch.ops.qneurons.sample_backward, arguments)
+    if "grad" not in changes:
+        with pytest.raises((TypeError, ValueError), match=message):
+            call(torch.ops.qneurons.sample, arguments[1:])
+    if not changes.keys() & {"seed", "lam", "phi", "inner"}:
+        with pytest.raises((TypeError, ValueError), match=message):
+            call(torch.ops.qneurons.limit_backward, arguments[:2] + arguments[-2:])
+
+
 # --- vmap -----------------------------------------------------------------------------------------
 
 

@@ -78,7 +78,7 @@ def test_markdown_escapes_what_would_break_a_row():
         "| x & y | [bold]2[/] |",
         "| – | 5 \\| 6 7 |",
         "",
-        "Note <b>.",
+        "Note &lt;b>.",
     ]
 
 

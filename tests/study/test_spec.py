@@ -149,6 +149,13 @@ class TestOwnFile:
         assert study.epochs == 2
         assert len(study.runs) == 4 * 3 + len(load_study("quickstart").runs)
 
+    def test_reads_a_file_once_however_often_it_is_included(self, write):
+        write(name="0.toml")
+        for n in range(1, 41):  # 2^40 ways
+            text = f'title = "t"\nepochs = 1\ninclude = ["{n - 1}.toml", "./{n - 1}.toml"]'
+            write(name=f"{n}.toml", text=text)
+        assert load_study("40.toml").runs == load_study("0.toml").runs
+
     def test_may_have_the_name_of_a_packaged_one(self, write):
         write(name="paper.toml", text='title = "t"\nepochs = 2\ninclude = ["paper"]')
         assert load_study("paper.toml").runs == load_study("paper").runs
@@ -258,6 +265,16 @@ class TestMistakes:
         write(name="deeper/a.toml", text=text)
         write(name="deeper/b.toml", text=text.replace("b.toml", "a.toml"))
         expect("b.toml: include: '../deeper/a.toml'", name="deeper/a.toml")
+
+    def test_a_link_to_itself(self, write, tmp_path):
+        (tmp_path / "mine.toml").symlink_to("mine.toml")
+        expect("cannot read the study mine.toml: Too many levels of symbolic links")
+
+    def test_too_many_runs_in_all_files(self, write, monkeypatch):
+        monkeypatch.setattr(room, "MOST_RUNS", 12)
+        write(name="other.toml", text=GRID.replace("4, 7", "8, 9"))
+        write("epochs = 3", 'epochs = 3\ninclude = ["other.toml"]')
+        expect("mine.toml: more than 12 runs; give fewer")
 
     def test_of_the_name(self, write, tmp_path):
         expect("study 'quikstart'.*'quickstart'", name="quikstart")

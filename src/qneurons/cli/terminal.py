@@ -2,13 +2,15 @@
 
 import contextlib
 import io
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from qneurons.study.errors import StudyError
 from qneurons.study.files import explained
@@ -20,11 +22,25 @@ Device = Annotated[
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
 
 
+def visible(text: str) -> str:
+    """Writes control characters out, which may move the cursor or change the terminal's title.
+
+    Titles of studies and names in stores come from the files of others.
+    """
+    control = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+    return re.sub(control, lambda found: ascii(found[0])[1:-1], text)
+
+
+class _Console(Console):
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(visible(text), **options)
+
+
 def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
         stream.reconfigure(errors="replace")  # print "?" for letters that its encoding lacks
-    screen = Console(highlight=False, markup=False, soft_wrap=True, stderr=stderr)
+    screen = _Console(highlight=False, markup=False, soft_wrap=True, stderr=stderr)
     if not screen.is_terminal:
         screen.width = 200  # tables in files are not folded
     return screen
@@ -41,7 +57,7 @@ def one_line_errors(debug: bool) -> Iterator[None]:
     except Exception as error:
         if debug:
             raise
-        typer.echo(f"error: {' '.join(explain(error).split())}", err=True)
+        typer.echo(f"error: {visible(' '.join(explain(error).split()))}", err=True)
         raise typer.Exit(1) from None
 
 

@@ -21,6 +21,7 @@ from qneurons.torch_internals import (
     eager_apply,
     in_func_transform,
     is_transformed,
+    jit_tracing_state,
     outer_forward_mode,
 )
 
@@ -56,6 +57,8 @@ def drawn_difference(  # a NamedTuple of the arguments would take 3 % of a small
         function = _Difference if is_compiling() else _ForwardDifference
         return function.apply(x, None, seed, lam, phi, inner, activation)
     if x.requires_grad and torch.is_grad_enabled():
+        if jit_tracing_state() is not None:  # torch.jit.trace does not find tensors in a tuple
+            return _Difference.apply(x, None, seed, lam, phi, inner, activation)
         return _train_drawn(x, (seed, lam, phi), (inner, name, parameters), activation)
     return ops.sample(x, seed, lam, phi, inner, name, parameters)
 

@@ -5,6 +5,7 @@ arguments. Their gradients are in :mod:`qneurons.kernels.autograd`. ``qneurons::
 kernel, where Inductor needs two for ``randint``.
 """
 
+import functools
 import math
 from typing import Any
 
@@ -12,26 +13,87 @@ import torch
 from torch import Tensor
 
 from qneurons import noise
+from qneurons.activations import rows
 from qneurons.kernels import dispatch
+from qneurons.precision import TINY_DELTA
 from qneurons.torch_internals import is_plain_memory, is_unobserved
 
 _ROW = "str name, float[] parameters"
 _LAW = f"Tensor seed, Tensor lam, Tensor phi, SymInt inner, {_ROW}"
 
 
-def _sample(x: Tensor, *law: Any) -> Tensor:
-    return dispatch.find(dispatch.device_type(x), x.dtype, law[4]).forward(x, *law)
+@functools.cache
+def _num_parameters() -> dict[str, int]:
+    """The number of parameters of every row that has a closed form, by its name there."""
+    known = (dispatch.kernel_row(row) for row in rows())
+    return {name: len(parameters) for name, parameters in known}
 
 
-def _sample_backward(grad: Tensor, x: Tensor, *law: Any) -> Tensor:
-    return dispatch.find(dispatch.device_type(x), x.dtype, law[4]).backward(grad, x, *law)
+# Anybody may call an op, so its arguments are checked: with wrong ones a kernel would read foreign
+# memory or divide by zero. Whoever calls the functions of this file has checked them.
+
+
+def _check(x: Tensor, name: str, parameters: list[float], grad: Tensor | None = None) -> None:
+    if _num_parameters().get(name) != len(parameters):
+        known = ", ".join(f"{name} ({num})" for name, num in _num_parameters().items())
+        raise ValueError(
+            f"unknown row {name!r} with {len(parameters)} parameters; "
+            f"the known ones with the number of their parameters: {known}"
+        )
+    if not x.is_floating_point():
+        raise TypeError(f"x must be of a floating dtype, got {x.dtype}")
+    if grad is not None and not (
+        grad.shape == x.shape and grad.is_floating_point() and grad.device == x.device
+    ):
+        raise ValueError(
+            f"grad must have a floating dtype and the shape and device of x, {tuple(x.shape)} on "
+            f"{x.device}, got {grad.dtype} of shape {tuple(grad.shape)} on {grad.device}"
+        )
+
+
+def _check_law(x: Tensor, seed: Tensor, lam: Tensor, phi: Tensor, inner: int) -> None:
+    groups = seed.numel()
+    for what, values, dtypes, num in (
+        ("seed", seed, [torch.int64], max(groups, 1)),
+        ("lam", lam, TINY_DELTA, groups),
+        ("phi", phi, TINY_DELTA, 1),
+    ):
+        if values.dtype not in dtypes or values.dim() != 1 or values.numel() != num:
+            raise ValueError(
+                f"{what} must be of {' or '.join(map(str, dtypes))} and of shape ({num},), because "
+                "seed and lam have one value for each group and phi has one, "
+                f"got {values.dtype} of shape {tuple(values.shape)}"
+            )
+        if values.device != x.device:
+            raise ValueError(f"{what} must be on the device of x, {x.device}, got {values.device}")
+    if inner < 1 or x.numel() % (groups * inner):
+        raise ValueError(
+            f"inner, the number of neighbours in a group, must be at least 1, and {groups} groups "
+            f"times inner must divide the {x.numel()} elements of x, got {inner}"
+        )
+
+
+def _sample(x: Tensor, *arguments: Any) -> Tensor:
+    *law, name, parameters = arguments
+    _check(x, name, parameters)
+    _check_law(x, *law)
+    return dispatch.find(dispatch.device_type(x), x.dtype, name).forward(x, *arguments)
+
+
+def _sample_backward(grad: Tensor, x: Tensor, *arguments: Any) -> Tensor:
+    *law, name, parameters = arguments
+    _check(x, name, parameters, grad)
+    _check_law(x, *law)
+    return dispatch.find(dispatch.device_type(x), x.dtype, name).backward(grad, x, *arguments)
 
 
 def _limit(x: Tensor, name: str, parameters: list[float]) -> Tensor:
+    _check(x, name, parameters)
     return dispatch.find(dispatch.device_type(x), x.dtype, name).limit(x, name, parameters)
 
 
 def _limit_backward(grad: Tensor, x: Tensor, name: str, parameters: list[float]) -> Tensor:
+    _check(x, name, parameters, grad)
     backend = dispatch.find(dispatch.device_type(x), x.dtype, name)
     return backend.limit_backward(grad, x, name, parameters)
 
@@ -163,10 +225,12 @@ def sample_backward(
 def limit(x: Tensor, name: str, parameters: list[float]) -> Tensor:
     if not is_unobserved(x):
         return _limit_op(x, name, parameters)
-    return _limit(x, name, parameters)
+    backend = dispatch.find(dispatch.device_type(x), x.dtype, name)
+    return backend.limit(x, name, parameters)
 
 
 def limit_backward(grad: Tensor, x: Tensor, name: str, parameters: list[float]) -> Tensor:
     if not (is_unobserved(x) and is_plain_memory(grad)):
         return _limit_backward_op(grad, x, name, parameters)
-    return _limit_backward(grad, x, name, parameters)
+    backend = dispatch.find(dispatch.device_type(x), x.dtype, name)
+    return backend.limit_backward(grad, x, name, parameters)

@@ -10,7 +10,7 @@ import polars as pl
 from qneurons.report.claims import FAILS, HOLDS
 from qneurons.report.comparisons import Cell
 from qneurons.report.figures import ON_DARK, css_name, figure_files, to_svg, write_file
-from qneurons.report.rendering import number_text, to_markdown
+from qneurons.report.rendering import markdown_text, number_text, to_markdown
 from qneurons.report.results import Results
 from qneurons.report.sections import Section, make_sections
 from qneurons.report.tables import COUNTS, compared_at, count_runs
@@ -91,16 +91,17 @@ def render_page(title: str, counts: Sequence[tuple[str, int]], sections: Sequenc
 def render_markdown(
     title: str, counts: Sequence[tuple[str, int]], sections: Sequence[Section]
 ) -> str:
-    lines = [f"# {title}", ", ".join(f"{name}: {count}" for name, count in counts), LEGEND]
+    text = markdown_text
+    lines = [f"# {text(title)}", ", ".join(f"{name}: {count}" for name, count in counts), LEGEND]
     for section in sections:
-        lines += [f"## {section.title}", section.intro]
+        lines += [f"## {section.title}", text(section.intro)]
         for verdict in section.verdicts:
             lines += [f"### {verdict.claim.statement}", f"**{verdict.answer}**"]
-            lines += ["\n".join(f"- {line}" for line in verdict.graded), verdict.reason]
-            lines.append("\n".join(f"- {number_text(number)}" for number in verdict.numbers))
-            lines.append(f"Missing: {', '.join(verdict.missing)}." if verdict.missing else "")
-        lines += [f"![{d.label}]({d.name}.png)\n\n{d.caption}" for d in section.figures]
+            lines += ["\n".join(f"- {text(line)}" for line in verdict.graded), text(verdict.reason)]
+            lines.append("\n".join(f"- {text(number_text(number))}" for number in verdict.numbers))
+            lines.append(text(f"Missing: {', '.join(verdict.missing)}.") if verdict.missing else "")
+        lines += [f"![{text(d.label)}]({d.name}.png)\n\n{text(d.caption)}" for d in section.figures]
         for table in section.tables:
             lines.append(to_markdown(table))
-        lines.append("\n".join(f"- {name}: {'; '.join(v)}" for name, v in section.facts))
+        lines.append("\n".join(text(f"- {name}: {'; '.join(v)}") for name, v in section.facts))
     return "\n\n".join(filter(None, lines)) + "\n"

@@ -1,6 +1,7 @@
 """Numbers and tables for readers: what they hold, and how they are written."""
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,16 +62,27 @@ def to_rich(table: Table) -> "rich.table.Table":
     return shown
 
 
+def markdown_text(text: str) -> str:
+    """Text in one line that Markdown shows as it stands: without HTML, links and images.
+
+    Titles, commands and names of datasets come from the files of others.
+    """
+    text = " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text).split())
+    text = re.sub(r"&(?=#?\w+;)", "&amp;", text)
+    return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", text).replace("](", "]&#40;").replace("][", "]&#91;")
+
+
 def to_markdown(table: Table) -> str:
     """A heading, a pipe table and the note, in GitHub's dialect."""
 
     def line(texts: tuple[str, ...]) -> str:
         escaped = (text.replace("\\", "\\\\").replace("|", "\\|") for text in texts)
-        return f"| {' | '.join(' '.join(text.split()) for text in escaped)} |"
+        return f"| {' | '.join(map(markdown_text, escaped))} |"
 
     rule = line(tuple("---" for _ in table.columns))
     rows = [line(table.columns), rule, *(line(row) for row in table.rows)]
-    return "\n".join([f"### {table.title}", "", *rows, *(["", table.note] if table.note else [])])
+    title, note = markdown_text(table.title), markdown_text(table.note)
+    return "\n".join([f"### {title}", "", *rows, *(["", note] if note else [])])
 
 
 def estimate_text(value: Estimate, metric: Metric) -> str:

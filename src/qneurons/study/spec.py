@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +29,7 @@ def study_names() -> list[str]:
 
 def load_study(name_or_file: str | Path) -> Study:
     """Reads a study: one that comes with the package by its name, or a ``.toml`` file."""
-    return _load(str(name_or_file), Path(), ())
+    return _load(str(name_or_file), Path(), (), {})
 
 
 def select(
@@ -127,14 +128,20 @@ def _check_keys(
             raise StudyError(f"{where}: the key {key!r} is missing; add it")
 
 
-def _load(name: str, beside: Path, including: tuple[Path, ...]) -> Study:
-    """Reads a study. A relative path starts at the folder ``beside``."""
+def _load(name: str, beside: Path, including: tuple[str, ...], included: dict[str, Study]) -> Study:
+    """Reads a study. A relative path starts at the folder ``beside``.
+
+    What was ``included`` before is not read again: n files can include each other in 2^n ways.
+    """
     packaged = name in study_names()
     path = beside / (f"{name}.toml" if packaged else name)
     label = path.name if packaged else str(path)
     if path.suffix != ".toml":
         raise StudyError(f"{unknown('study', name, study_names())}; or give a .toml file")
-    if not packaged and path.resolve() in including:
+    place = name if packaged else os.path.realpath(path)  # Path.resolve raises in a loop
+    if place in included:
+        return included[place]
+    if not packaged and place in including:
         raise StudyError(f"{including[-1]}: include: {name!r} includes this file; remove it")
     try:
         file = _PACKAGED / path.name if packaged else path
@@ -150,10 +157,16 @@ def _load(name: str, beside: Path, including: tuple[Path, ...]) -> Study:
         raise StudyError(f"{label}: {error}") from None
     optional = ["grid", "include", *(["seeds"] if "grid" not in table else [])]
     _check_keys(label, table, ["title", "epochs", "seeds", "grid", "include"], optional)
-    runs: list[Run] = []
+    runs: dict[Run, None] = {}
+
+    def add(new: Iterable[Run]) -> None:
+        runs.update(dict.fromkeys(new))
+        if len(runs) > MOST_RUNS:
+            raise StudyError(f"{label}: more than {MOST_RUNS:,} runs; give fewer values or seeds")
+
     if "include" in table:
         for other in _read_list(f"{label}: include", table["include"], _text):
-            runs += _load(other, path.parent, (*including, path.resolve())).runs
+            add(_load(other, path.parent, (*including, place), included).runs)
     if "grid" in table:
         grids = _read_list(f"{label}: grid", table["grid"], _is(dict, "a [[grid]] table", bool))
         if isinstance(table["seeds"], list):
@@ -161,17 +174,18 @@ def _load(name: str, beside: Path, including: tuple[Path, ...]) -> Study:
         else:
             seeds = range(_read(f"{label}: seeds", table["seeds"], _num_seeds))
         for number, grid in enumerate(grids, start=1):
-            runs += _runs(f"{label}: grid {number}", grid, seeds)
+            add(_runs(f"{label}: grid {number}", grid, seeds))
     elif "seeds" in table:
         raise StudyError(f"{label}: seeds: has no effect without a [[grid]]; remove it")
     if not runs:
         raise StudyError(f"{label}: no runs; add a [[grid]] or include = ['paper-mnist-mlp']")
-    return Study(
+    included[place] = Study(
         name=path.stem,
         title=_read(f"{label}: title", table["title"], _text),
         epochs=_read(f"{label}: epochs", table["epochs"], _count),
-        runs=tuple(dict.fromkeys(runs)),
+        runs=tuple(runs),
     )
+    return included[place]
 
 
 def _runs(where: str, grid: dict[str, Any], seeds: Sequence[int]) -> list[Run]:

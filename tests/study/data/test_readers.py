@@ -8,10 +8,12 @@ import pickle
 import random
 import struct
 import tarfile
+import tracemalloc
 
 import numpy as np
 import pytest
 
+from qneurons.study.data import readers
 from qneurons.study.data.readers import check_sum, one_line, read_idx, read_npz, read_tar, reading
 from qneurons.study.errors import StudyError
 
@@ -66,6 +68,20 @@ class TestIdx:
         ):
             path.write_bytes(content)
             expect(message, read_idx, path)
+
+
+def test_a_small_file_that_holds_too_much_is_not_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "MOST_BYTES", 2**20)
+    zeros = np.zeros(2**23, np.uint8)
+    (tmp_path / "a").write_bytes(idx(zeros))
+    (tmp_path / "a.gz").write_bytes(gzip.compress(idx(zeros)))
+    np.savez_compressed(tmp_path / "a.npz", a=zeros)
+    tracemalloc.start()
+    for read, name, *names in ((read_idx, "a"), (read_idx, "a.gz"), (read_npz, "a.npz", ["a"])):
+        expect("holds more than 1,048,576 bytes", read, tmp_path / name, *names)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**23
 
 
 class TestChecksum:

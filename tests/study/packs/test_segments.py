@@ -59,3 +59,10 @@ def test_relu_has_pytorch_s_gradient_at_zero():
     x = torch.zeros(2, 3, requires_grad=True)
     activate(x, [(slice(0, 2), ByAutograd(resolve("relu")))]).sum().backward()
     assert torch.equal(x.grad, torch.zeros(2, 3))
+
+
+def test_a_kernel_gets_one_seed_and_one_lambda_for_each_run():
+    x, elu, ones = torch.randn(3, 4), resolve("elu"), torch.ones(3)
+    for seed, lam in ((torch.arange(2), ones), (torch.arange(3), ones[:2])):
+        with pytest.raises(AssertionError, match="one seed and one λ for each run"):
+            activate(x, [(slice(0, 3), ByKernel(elu, seed, lam, ones[:1]))])

@@ -21,6 +21,7 @@ from tests.study import pretend
 
 RUNS = pretend.runs(2)
 IDS = [run.id for run in RUNS]
+FILE = "0123456789abcdef.pt"
 
 
 def recorded(*spans):
@@ -113,10 +114,10 @@ def test_an_epoch_that_differs_replaces_it_and_all_after_it():
 
 def test_the_last_entry_says_where_the_state_is():
     records = recorded()
-    saved = {"file": "f.pt", "sha256": "00", "epoch": 1}
+    saved = {"file": FILE, "sha256": "00", "epoch": 1}
     records.apply(2, entry(records, pretend.epochs(RUNS, 1, 1), saved))
     assert [(records.saved[id].file, records.saved[id].index) for id in IDS] == [
-        *(("f.pt", 0), ("f.pt", 1))
+        *((FILE, 0), (FILE, 1))
     ]
     records.apply(3, entry(records, pretend.epochs(RUNS, 2, 2)))
     assert records.saved == {}
@@ -137,7 +138,9 @@ def spoiled(**changes):
         {"provenance": []},
         {"epochs": {}},
         {"new": {IDS[0]: {"dataset": "digits"}}},
-        {"checkpoint": {"file": "f.pt"}},
+        {"checkpoint": {"file": FILE}},
+        {"checkpoint": {"file": f"../{FILE}", "sha256": "00", "epoch": 1}},
+        {"checkpoint": {"file": f"/tmp/{FILE}", "sha256": "00", "epoch": 1}},
     ],
 )
 def test_what_is_no_entry_is_refused(changes):

@@ -218,12 +218,13 @@ def _read_cifar(name: str, place: Path) -> Found | None:
     return found
 
 
-def _idx_md5(*sums: str) -> dict[str, str]:
-    return {f"{stem}.gz": f"md5:{md5}" for stem, md5 in zip(_IDX, sums, strict=True)}
+def _idx_sums(*sums: str) -> dict[str, str]:
+    return {f"{stem}.gz": f"sha256:{sum}" for stem, sum in zip(_IDX, sums, strict=True)}
 
 
 _KERAS = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/"
-_FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+_FASHION = "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/"
+_CIFAR_SUM = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
 
 DATASETS: dict[str, DatasetInfo] = {
     "digits": DatasetInfo((_read_digits,), 1_200, 597),
@@ -233,9 +234,11 @@ DATASETS: dict[str, DatasetInfo] = {
         urls=(f"{_KERAS}mnist.npz",),
         checksums={
             "mnist.npz": "sha256:731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1",
-            **_idx_md5(
-                *("f68b3c2dcbeaaa9fbdd348bbdeb94873", "d53e105ee54ea40749a09fcbcd1e9432"),
-                *("9fb629c4189551a2d022fa330f9573f3", "ec29112dd5afa0611ce80d1b7f02629c"),
+            **_idx_sums(
+                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
             ),
         },
         first_labels=("5041921314", "7210414959"),
@@ -244,9 +247,11 @@ DATASETS: dict[str, DatasetInfo] = {
         (_read_npz, _read_idx),
         *(60_000, 10_000),
         urls=tuple(f"{_FASHION}{stem}.gz" for stem in _IDX),
-        checksums=_idx_md5(
-            *("8d4fb7e6c68d591d4c3dfef9ec88bf0d", "25c81989df183df01b3e8a0aad5dffbe"),
-            *("bef4ecab320f06d8554ea6380940ec79", "bb300cfdad3c16e7a12a480ee83cd310"),
+        checksums=_idx_sums(
+            "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+            "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+            "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+            "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
         ),
         first_labels=("9003027255", "9211614657"),
     ),
@@ -255,6 +260,6 @@ DATASETS: dict[str, DatasetInfo] = {
         *(50_000, 10_000),
         shape=(3, 32, 32),
         urls=(f"https://www.cs.toronto.edu/~kriz/{_CIFAR_ARCHIVE}",),
-        checksums={_CIFAR_ARCHIVE: "md5:c32a1d4ab5d03f1284b67883e8d87530"},
+        checksums={_CIFAR_ARCHIVE: f"sha256:{_CIFAR_SUM}"},
     ),
 }

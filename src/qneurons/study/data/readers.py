@@ -17,6 +17,10 @@ from qneurons.study.errors import StudyError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+# Bytes of a file, decompressed. The largest file, CIFAR-10 as a NumPy archive, has 176 MiB. A small
+# file may decompress to gigabytes.
+MOST_BYTES = 2**28
+
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
@@ -50,12 +54,19 @@ def check_sum(path: Path, published: str | None) -> None:
         raise ValueError(f"its {algorithm} is {actual}, expected the published {expected}")
 
 
+def _check_size(num_bytes: int) -> None:
+    if num_bytes > MOST_BYTES:
+        raise ValueError(f"it holds more than {MOST_BYTES:,} bytes, which no dataset here has")
+
+
 def read_npz(path: Path, names: Sequence[str]) -> list[Array]:
     """The named arrays of a NumPy archive. Pickles are refused."""
     with reading(path), path.open("rb") as file:
         if file.read(2) != b"PK":  # NumPy would read it as a pickle
             raise ValueError("it is not a NumPy archive")
         file.seek(0)
+        with zipfile.ZipFile(file) as members:
+            _check_size(sum(member.file_size for member in members.infolist()))
         with np.load(file, allow_pickle=False) as archive:
             if not set(names) <= set(archive):
                 holds = ", ".join(archive) or "nothing"
@@ -71,9 +82,9 @@ def read_idx(path: Path, published: str | None = None) -> Array:
     """The array of an IDX file of unsigned bytes, plain or ``.gz``."""
     with reading(path):
         check_sum(path, published)
-        raw = path.read_bytes()
-        if path.suffix == ".gz":
-            raw = gzip.decompress(raw)
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+        _check_size(len(raw))
         if raw[:3] != b"\0\0\x08":  # 8: unsigned bytes
             raise ValueError(f"it begins with {raw[:4].hex(' ')}, expected 00 00 08, IDX of bytes")
         shape = [int(size) for size in np.frombuffer(raw, ">u4", raw[3], offset=4)]

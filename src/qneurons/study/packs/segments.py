@@ -70,6 +70,8 @@ class ByKernel:
         backend.backward(grad, x, *law, out=out)
 
     def _law(self, x: Tensor) -> tuple[ModuleType, tuple[Any, ...]]:
+        # A kernel checks nothing, and would read past the end.
+        assert len(x) == len(self.seed) == len(self.lam), "one seed and one λ for each run"
         name, parameters = kernels.kernel_row(self.activation)
         backend = kernels.find(x.device.type, x.dtype, name)
         return backend, (self.seed, self.lam, self.phi, x[0].numel(), name, parameters)

@@ -1,11 +1,13 @@
 """The content of a journal: runs, their epochs, and where their checkpoints are."""
 
+import fnmatch
 import math
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from qneurons.study.files import RANDOM_NAME
 from qneurons.study.runs import Epoch, Run
 from qneurons.study.store.journal import Entry
 
@@ -92,6 +94,8 @@ class Records:
             if epoch > len(past) or not same_results(past[epoch - 1], row):
                 past[epoch - 1 :] = [row]
         saved = entry["checkpoint"]
+        if saved is not None and not fnmatch.fnmatchcase(saved["file"], f"{RANDOM_NAME}.pt"):
+            raise ValueError(f"{saved['file']!r} is not the name of a checkpoint")
         for index, id in enumerate(ids):
             self.lines[id] = line
             self.saved.pop(id, None)
