@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 import qneurons as qn
 from qneurons import closed_forms, noise, q_activation
-from qneurons.measuring import count_kernels
+from qneurons.measuring import bytes_kept, count_kernels
 
 pytestmark = [
     pytest.mark.gpu,
@@ -313,3 +313,45 @@ def test_backward_keeps_x_and_the_seed():
     value = module(x)
     kept = torch.cuda.memory_allocated() - before - value.untyped_storage().nbytes()
     assert kept <= 4 * 512  # a few blocks of the allocator: the seed, and casts of λ and φ
+
+
+# --- the limit ------------------------------------------------------------------------------------
+
+
+def test_the_limit_is_one_kernel_each_way_and_keeps_x_alone():
+    x = randn(10_000).requires_grad_()
+    gradient = torch.ones_like(x)
+
+    def train():
+        return torch.autograd.grad(qn.q_limit(x, "gelu"), x, gradient)
+
+    train()
+    assert count_kernels(lambda: qn.q_limit(x, "gelu")) == 1
+    assert count_kernels(train) == 2
+    assert bytes_kept(lambda x: qn.q_limit(x, "gelu"), x) == 0
+
+
+def test_the_limit_of_a_graph_follows_its_input():
+    x, module = randn(1000), qn.QLimit("mish")
+    module(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        value = module(x)
+    x.copy_(x.flip(0))
+    graph.replay()
+    torch.testing.assert_close(value, module(x))
+
+
+def test_the_limit_of_more_than_two_to_the_31_elements():
+    x = torch.full((2**31 + 5,), -0.7, dtype=torch.bfloat16, device="cuda")
+    tail = qn.q_limit(x, "tanh")[-9:]
+    assert torch.equal(tail, qn.q_limit(x[:9], "tanh"))
+
+
+@pytest.mark.parametrize("name", ["elu", "gelu", "mish"])
+def test_a_compiled_limit_fuses_with_its_neighbours(name, compiled):
+    x, module = randn(10_000), qn.QLimit(name)
+    function = compiled(lambda x: 2 * module(x + 1) - 3)
+    function(x)
+    assert count_kernels(lambda: function(x)) == 1
+    torch.testing.assert_close(function(x), 2 * module(x + 1) - 3, rtol=1e-5, atol=1e-5)
