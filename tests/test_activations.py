@@ -237,7 +237,6 @@ def test_functions_and_methods_resolve_to_their_row(name, functions):
         (nn.ReLU6(), "relu6", {}),
         (nn.ReLU(inplace=True), "relu", {}),
     ],
-    ids=str,
 )
 def test_parameters_of_modules_and_partials_are_kept(form, name, parameters):
     row = resolve(form)
@@ -268,7 +267,6 @@ def test_arguments_replace_the_module_s_parameters():
         Doubled(inplace=True),
         nn.Sequential(nn.Tanh(), nn.Sigmoid()),
     ],
-    ids=str,
 )
 def test_any_other_callable_is_a_row_of_its_own(form):
     row = resolve(form)

@@ -90,7 +90,6 @@ ALL = [f"features.{i}" for i in (1, 2, 3)] + [f"head.{i}" for i in (1, 2, 3)]
         ({"exclude": ["features.*", nn.ReLU, "gelu"]}, ["head.2"]),
         ({"include": "relu", "exclude": "head*"}, ["features.1"]),
     ],
-    ids=str,
 )
 def test_include_and_exclude(selection, expected):
     assert changed(model(), **selection) == expected
@@ -593,7 +592,6 @@ def feed_forward_by_hand(layer, x, activation):
         (nn.ReLU(), "relu"),
         (functools.partial(F.gelu, approximate="tanh"), "gelu_tanh"),
     ],
-    ids=str,
 )
 @pytest.mark.parametrize("grad", [True, False])
 def test_a_transformer_layer_uses_the_q_activation_in_evaluation(activation, row, grad):

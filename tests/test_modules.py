@@ -113,7 +113,6 @@ def test_a_class_passes_every_argument_on(row):
 @pytest.mark.parametrize(
     "activation",
     ["elu", F.elu, nn.ELU(), functools.partial(F.elu, inplace=True), resolve("elu")],
-    ids=str,
 )
 def test_every_form_of_an_activation_is_accepted(activation):
     x = normal(31)
