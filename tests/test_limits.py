@@ -145,6 +145,20 @@ def test_parameters_enter(backend, name):
     torch.testing.assert_close(slope.double(), want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@each_row
+def test_plain_torch_keeps_the_layout(row, dtype):
+    x = torch.randn(2, 3, 4, 5, dtype=dtype).to(memory_format=torch.channels_last)
+    plain, kernel = find_backend("plain"), kernel_row(row)
+    assert plain.limit(x, *kernel).stride() == x.stride()
+    assert plain.limit_backward(x.contiguous(), x, *kernel).stride() == x.stride()
+
+
+def test_a_steep_softplus_does_not_overflow(backend):
+    value, slope = value_and_slope(backend, torch.tensor([3e38]), resolve("softplus", beta=1e4))
+    assert (value, slope) == (torch.tensor([3e38]), torch.tensor([1.0]))
+
+
 def test_the_limit_of_softplus_is_silu():
     x = points(torch.float32)
     torch.testing.assert_close(q_limit(x, "softplus"), torch.nn.functional.silu(x))

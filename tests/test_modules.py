@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch._subclasses import FakeTensorMode
+from torch.utils.flop_counter import FlopCounterMode
 
 import qneurons as qn
 from qneurons import mean_table
@@ -449,7 +450,7 @@ def builds(monkeypatch):
 
 def test_a_table_is_renewed_only_when_evaluation_needs_it(monkeypatch):
     asked = builds(monkeypatch)
-    module, x = qn.QELU(0.1, 0.0, "mean"), normal(31, dtype=torch.float32)
+    module, x = qn.QELU(0.1, 0.0, "mean"), normal(31).float()
     for lam in (0.3, 0.2):
         module.lam = lam
         module(x)
@@ -468,20 +469,20 @@ def test_a_table_is_renewed_only_when_evaluation_needs_it(monkeypatch):
 
 
 def test_a_table_is_renewed_after_training_was_set_by_hand():
-    module, x = qn.QELU(0.3, eval_mode="mean"), normal(31, dtype=torch.float32)
+    module, x = qn.QELU(0.3, eval_mode="mean"), normal(31).float()
     module.training = False
     torch.testing.assert_close(module(x), qn.q_mean(x, "elu", 0.3), rtol=1e-6, atol=1e-6)
 
 
 def test_setting_the_mode_in_evaluation_builds_the_table():
-    module, x = qn.QTanh(0.3).eval(), normal(31, dtype=torch.float32)
+    module, x = qn.QTanh(0.3).eval(), normal(31).float()
     module.eval_mode = "mean"
     torch.testing.assert_close(module(x), qn.q_mean(x, "tanh", 0.3), rtol=1e-6, atol=1e-6)
 
 
 @every_copy
 def test_a_copy_has_a_table_of_its_own(copied):
-    module, x = qn.QELU(0.3, eval_mode="mean").eval(), normal(31, dtype=torch.float32)
+    module, x = qn.QELU(0.3, eval_mode="mean").eval(), normal(31).float()
     before = module(x)
     other = copied(module)
     assert torch.equal(other(x), before)
@@ -551,7 +552,7 @@ def test_means_keep_layout_and_dtype(dtype):
 
 
 def test_a_module_with_its_own_parameters_has_no_table():
-    f, x = Named(0.5).float(), normal(31, dtype=torch.float32)
+    f, x = Named(0.5).float(), normal(31).float()
     module = QActivation(f, 0.1, eval_mode="mean").eval()
     before = module(x)
     f.slope.data.fill_(1.0)
@@ -579,6 +580,15 @@ def test_prelu():
     (gradient,) = torch.autograd.grad(module(x).sum(), module.f.weight)
     torch.testing.assert_close(gradient, x.clamp(max=0).sum(0))
     assert module.float().f.weight.dtype == torch.float32
+
+
+def test_a_dispatch_mode_delays_the_table_of_the_mean():
+    module, x = QActivation("tanh", 1.0, eval_mode="mean"), normal(31).float()
+    with FlopCounterMode(display=False):
+        module.eval()
+    want = module(x)
+    assert module._means is not None
+    torch.testing.assert_close(want, qn.q_mean(x, "tanh", 1.0), rtol=1e-5, atol=1e-6)
 
 
 # --- the limit ------------------------------------------------------------------------------------

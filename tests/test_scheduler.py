@@ -196,6 +196,11 @@ class TestWrappers:
         assert lams_of(model) == pytest.approx([Annealed(5.0)(2)] * 2, rel=1e-7)
 
 
+def test_what_is_no_model_is_refused():
+    with pytest.raises(TypeError, match="model must be a module, got int"):
+        LambdaScheduler(3, "a1")
+
+
 # --- the schedule that a model was converted with -------------------------------------------------
 
 

@@ -51,7 +51,7 @@ def q_leaky_relu(x: Tensor, with_slope: bool, negative_slope: float) -> ValueAnd
 
 def q_hardtanh(x: Tensor, with_slope: bool, min_val: float, max_val: float) -> ValueAndSlope:
     outside = (x < min_val) | (x >= max_val)
-    return x.masked_fill(outside, 0), (~outside).to(x.dtype) if with_slope else None
+    return torch.where(outside, 0.0, x), (~outside).to(x.dtype) if with_slope else None
 
 
 def q_relu6(x: Tensor, with_slope: bool) -> ValueAndSlope:
@@ -61,10 +61,10 @@ def q_relu6(x: Tensor, with_slope: bool) -> ValueAndSlope:
 def q_hardswish(x: Tensor, with_slope: bool) -> ValueAndSlope:
     below, above = x < -3, x >= 3
     inside = x.clamp(-3.0, 3.0)
-    value = torch.where(above, x, (inside * (2 * inside + 3) / 6).masked_fill(below, 0))
+    value = torch.where(below, 0.0, torch.where(above, x, inside * (2 * inside + 3) / 6))
     if not with_slope:
         return value, None
-    return value, ((4 * x + 3) / 6).masked_fill(below, 0).masked_fill(above, 1)
+    return value, torch.where(below, 0.0, torch.where(above, 1.0, (4 * x + 3) / 6))
 
 
 # --- exponential below zero -----------------------------------------------------------------------
@@ -106,8 +106,7 @@ def q_softplus(x: Tensor, with_slope: bool, beta: float) -> ValueAndSlope:
     y = beta * x
     z = y.abs().clamp(max=_FAR)
     s, t = _logistic(z)
-    value, slope = _mirrored(y, -z * t, t * (1 - z * s) if with_slope else None)
-    return value / beta, slope
+    return _mirrored(x, -z * t / beta, t * (1 - z * s) if with_slope else None)
 
 
 # --- products y s(y) ------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from qneurons import kernels
 from qneurons.activations import Activation
 from qneurons.functional import q_mean
 from qneurons.quadrature import SMALL_LAMBDA
-from qneurons.torch_internals import in_dispatch_mode, is_transformed, is_unobserved
+from qneurons.torch_internals import is_transformed, is_unobserved
 
 Table = tuple[Tensor, Tensor]
 """The pieces of one or more tables, 5 × table × piece: the point about which the piece is expanded,
@@ -41,7 +41,7 @@ def find(activation: Activation, lam: float, phi: float) -> Table | None:
     becomes a straight line. At λ = 0 the mean jumps at a kink.
     """
     jumps = lam == 0 and any(activation.kinks(**activation.parameters))
-    if activation.difference is None or jumps or in_dispatch_mode():
+    if activation.difference is None or jumps:
         return None
     return _checked(activation, lam, phi)
 
@@ -187,7 +187,7 @@ def _position(x: Tensor, centres: Tensor) -> Tensor:
 
 
 class _LookUp(torch.autograd.Function):
-    """Keeps x alone for backward."""
+    """Keeps x for backward, and refers to the table."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, pieces: Tensor, centres: Tensor, *law: Any) -> Tensor:

@@ -11,6 +11,7 @@ from qneurons.activations import ActivationLike, resolve
 from qneurons.arguments import Mode, check_eval_mode, check_nonnegative, check_x
 from qneurons.functional import LAM, limit, sample
 from qneurons.schedules import Schedule
+from qneurons.torch_internals import in_dispatch_mode
 
 
 class QActivation(nn.Module):
@@ -39,8 +40,9 @@ class QActivation(nn.Module):
         phi: φ ≥ 0, the smallest :math:`|q - 1|`.
         eval_mode: ``"limit"``, :math:`f'(x)x`; ``"mean"``, :math:`E_q[g_q(x)]`; or ``"sample"``.
             The limit is the cheapest, and at the end of training, with λ of 0.18 or less, it was as
-            good as a draw or better (RESULTS.md). While λ is large use ``"sample"``: there the
-            limit was better in MLPs, but much worse for tanh in a CNN. The mean is looked up in a
+            good as a draw or better (RESULTS.md). While λ is large neither is always better: the
+            limit was better in MLPs and much worse for tanh in a CNN, where ``"sample"`` is safe.
+            The mean is looked up in a
             table, which is built by ``eval()`` and again whenever λ or φ changes. Its error is at
             most 1e-6 of the mean or of min(\|x\|, 1) times the largest \|f'\|, whichever is
             larger. Quadrature, which takes 16 to hundreds of evaluations, is used for float64, for
@@ -142,6 +144,8 @@ class QActivation(nn.Module):
         """
         if self.training or self._eval_mode != "mean" or not self._has_old_means:
             return
+        if in_dispatch_mode():  # the tensors of a table might be fake; a later forward builds it
+            return
         found = mean_table.find(self.activation, self._lam_value, self._phi_value)
         if found and self._means and found[0].shape == self._means[0].shape:
             for own, new in zip(self._means, found, strict=True):
@@ -186,8 +190,8 @@ def _one_value(device: torch.device) -> Tensor:
 class QLimit(nn.Module):
     r"""Applies :math:`f'(x)x` elementwise, to which the q-activation tends as λ and φ go to 0.
 
-    It is deterministic, in training as in evaluation, and costs about as much as f. It has no
-    ``state_dict`` keys.
+    It is deterministic, in training as in evaluation, and costs about as much as f. It adds no keys
+    to the ``state_dict``.
 
     Args:
         activation: f, as in :class:`QActivation`.

@@ -41,6 +41,8 @@ class LambdaScheduler:
     def __init__(
         self, model: nn.Module, schedule: Schedule | str | Callable[[int], float] | None = None
     ) -> None:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"model must be a module, got {type(model).__name__}")
         self._follows_model = schedule is None
         if schedule is None:
             schedule = _schedule_of(model)

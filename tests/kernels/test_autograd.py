@@ -427,6 +427,16 @@ def test_onnx():
     torch.testing.assert_close(torch.from_numpy(result), model(x), rtol=1e-5, atol=1e-5)
 
 
+def test_a_traced_model_in_evaluation_needs_no_qneurons(tmp_path):
+    model, x = nn.Sequential(nn.Linear(3, 3), qn.QGELU(), qn.QLimit("elu")).eval(), randn(2, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.jit is deprecated
+        traced = torch.jit.trace(model, x)
+        torch.jit.save(traced, tmp_path / "model.pt")
+    torch.testing.assert_close(traced(x), model(x))
+    assert "qneurons::" not in str(traced.inlined_graph)  # no operation of ours
+
+
 # --- two processes --------------------------------------------------------------------------------
 
 

@@ -119,6 +119,14 @@ def test_a_malformed_call_raises_before_it_reaches_a_kernel(served_by, changes, 
             call(torch.ops.qneurons.limit_backward, arguments[:2] + arguments[-2:])
 
 
+def test_tensors_on_two_devices_are_refused():
+    x, elsewhere = randn(3, 3), torch.ones(3, 3, device="meta")
+    with pytest.raises(ValueError, match="one device"):
+        torch.ops.qneurons.limit_backward(elsewhere, x, "q_tanh", [])
+    with pytest.raises(ValueError, match="one device"):
+        torch.ops.qneurons.sample(elsewhere, *law(7), 9, "q_tanh", [])
+
+
 # --- vmap -----------------------------------------------------------------------------------------
 
 

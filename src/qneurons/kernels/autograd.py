@@ -65,7 +65,7 @@ def drawn_difference(  # a NamedTuple of the arguments would take 3 % of a small
 
 def limit(x: Tensor, name: str, parameters: list[float], activation: Activation) -> Tensor:
     """f'(x)x of a row in the backends, in the dtype and the layout of x."""
-    if is_exporting():
+    if is_exporting() or jit_tracing_state() is not None:
         return plain.limit(x, name, parameters)
     if is_compiling() or is_transformed():
         function = _Difference if is_compiling() else _ForwardDifference

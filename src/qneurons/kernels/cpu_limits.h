@@ -75,8 +75,7 @@ ROW(limit_tanh, unused1, unused2) {
 ROW(limit_softplus, beta, unused) {
     float y = beta * x, z = at_most(magnitude(y), FAR);
     Sides side = sides_of(z);
-    Difference limit = mirrored(y, -z * side.t, side.t * (1 - z * side.s));
-    return (Difference){limit.value * (1 / beta), limit.slope};
+    return mirrored(x, -z * side.t * (1 / beta), side.t * (1 - z * side.s));
 }
 
 ROW(limit_silu, unused1, unused2) {

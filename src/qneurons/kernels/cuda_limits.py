@@ -130,8 +130,7 @@ def q_softplus(x, beta: tl.constexpr, p1: tl.constexpr):
     y = x * beta
     z = _size(y)
     s, t = _logistic(z)
-    value, slope = _mirrored(y, -1.0 * z * t, t * (1 - z * s))
-    return value * (1 / beta), slope
+    return _mirrored(x, z * t * (-1 / beta), t * (1 - z * s))
 
 
 # --- products y s(y) ------------------------------------------------------------------------------

@@ -98,6 +98,17 @@ def _limit_backward(grad: Tensor, x: Tensor, name: str, parameters: list[float])
     return backend.limit_backward(grad, x, name, parameters)
 
 
+def _fake(x: Tensor, *others: Any) -> Tensor:
+    for other in others:
+        if isinstance(other, Tensor) and other.device != x.device:
+            raise ValueError(f"all tensors must be on one device, got {x.device}, {other.device}")
+    return torch.empty_like(x)
+
+
+def _fake_backward(grad: Tensor, x: Tensor, *others: Any) -> Tensor:
+    return _fake(x, grad, *others)
+
+
 def _limit_of_batch(
     info: Any, in_dims: tuple[int, ...], x: Tensor, *row: Any
 ) -> tuple[Tensor, int]:
@@ -167,10 +178,10 @@ torch.library.impl("qneurons::sample_backward", "default", _sample_backward)
 torch.library.impl("qneurons::limit", "default", _limit)
 torch.library.impl("qneurons::limit_backward", "default", _limit_backward)
 torch.library.register_fake("qneurons::draw_seed", noise.draw_seed)
-torch.library.register_fake("qneurons::sample", lambda x, *_: torch.empty_like(x))
-torch.library.register_fake("qneurons::sample_backward", lambda _, x, *__: torch.empty_like(x))
-torch.library.register_fake("qneurons::limit", lambda x, *_: torch.empty_like(x))
-torch.library.register_fake("qneurons::limit_backward", lambda _, x, *__: torch.empty_like(x))
+torch.library.register_fake("qneurons::sample", _fake)
+torch.library.register_fake("qneurons::sample_backward", _fake_backward)
+torch.library.register_fake("qneurons::limit", _fake)
+torch.library.register_fake("qneurons::limit_backward", _fake_backward)
 
 draw_seed = torch.ops.qneurons.draw_seed.default
 _sample_op = torch.ops.qneurons.sample.default

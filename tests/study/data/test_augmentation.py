@@ -109,6 +109,7 @@ class TestNotation:
         [
             ("sun-mnits", "augmentation 'sun-mnits'.*'sun-mnist'.*or give a table such as"),
             ({"rotate": 8}, "move 'rotate'.*'rotation'.*shift, shear, zoom, flip"),
+            ("shift=0.1 shift=0.2", "a move is given twice"),
             ({"rotation": 181}, "rotation must be degrees from 0 to 180, got 181"),
             ({"rotation": "8"}, "rotation must be degrees .*, got '8'"),
             ({"shift": -0.1}, "shift must be a fraction from 0 to 1, got -0.1"),

@@ -92,6 +92,8 @@ def parse_augmentation(value: str | Mapping[str, Any]) -> Augmentation:
             remedy = "; or give a table such as {shift = 0.1, flip = 'horizontal'}"
             raise StudyError(f"{unknown('augmentation', value, PRESETS)}{remedy}")
         words = [word.partition("=") for word in value.split()]
+        if len({key for key, *_ in words}) < len(words):
+            raise StudyError(f"a move is given twice in {value!r}")
         value = {key: text if key == "flip" else _number(text) for key, _, text in words}
     for key, limit in value.items():
         if key not in _RULES:
