@@ -69,7 +69,7 @@ def test_settings_that_learn_nothing_have_a_sign_and_are_in_no_mean(make_results
     accuracy, loss, told = lines(results, settings=("a1",))
     assert accuracy.startswith("test accuracy is higher in 2 of 3 cases, mean difference +0.2")
     assert "over 2 cells as a sample" in accuracy
-    assert accuracy.endswith("with settings that learn nothing -29.200)")
+    assert accuracy.endswith("with settings that learn nothing -29.200 points)")
     assert "with settings that learn nothing +0.7" in loss
     assert told.endswith("nothing: mnist-mlp on digits, tanh, no dropout (a1)")
     # another setting of the same case learns, and gives it its sign

@@ -105,7 +105,7 @@ def test_opposite_effects_are_not_averaged_away(make_frame):
     assert found.answer == DIFFERS
     assert found.graded == ("elu without dropout: the limit", "tanh without dropout: the noise")
     assert found.reason.startswith(
-        "Of 2 activations with or without dropout: the limit in 1, the noise in 1."
+        "Of 2 groups (an activation, with or without dropout): the limit in 1, the noise in 1."
     )
     assert "By the limit 1 cells gain and 1 lose, by the noise" in found.reason
     *_, average = attributions(results)

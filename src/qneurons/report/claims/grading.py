@@ -58,7 +58,7 @@ def _line(results: Results, found: Sequence[Case], metric: Metric, sign: int) ->
         beside.append(f"at the last epoch {difference_texts(last.over_seeds, metric)[0]}")
     if (whole.over_seeds.mean > 0) != (effect.over_seeds.mean > 0):
         told = difference_texts(whole.over_seeds, metric)[0]
-        beside.append(f"with settings that learn nothing {told}")
+        beside.append(f"with settings that learn nothing {told}{' points' * metric.percent}")
     return (
         f"{line}, mean difference {mean}{' points' * metric.percent} (95 % interval {interval} "
         f"over seeds, {between} over {effect.over_cells.n} cells as a sample"

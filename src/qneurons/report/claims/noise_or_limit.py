@@ -121,7 +121,7 @@ def judge_question(results: Results) -> Verdict:
     decided = answers.keys() - {OPEN}
     answer = next(iter(decided)) if len(decided) == 1 else DIFFERS if decided else OPEN
     counts = ", ".join(f"{name} in {count}" for name, count in answers.items())
-    reason = [f"Of {len(groups)} activations with or without dropout: {counts}."]
+    reason = [f"Of {len(groups)} groups (an activation, with or without dropout): {counts}."]
     last = {group.where: group.answer for group in attributions(results.last_epoch)}
     changed = [(g.where, last.get(g.where, OPEN)) for g in groups if last.get(g.where) != g.answer]
     if changed:
