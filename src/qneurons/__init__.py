@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from qneurons.scheduler import LambdaScheduler as LambdaScheduler
     from qneurons.schedules import (
         Annealed as Annealed,
+        AnnealedOver as AnnealedOver,
         Constant as Constant,
         Schedule as Schedule,
         parse_schedule as parse_schedule,
@@ -94,7 +95,7 @@ else:
         ),
         "noise": "QLaw",
         "scheduler": "LambdaScheduler",
-        "schedules": "Annealed Constant Schedule parse_schedule",
+        "schedules": "Annealed AnnealedOver Constant Schedule parse_schedule",
     }
     _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
     __all__ = sorted(_HOMES)
