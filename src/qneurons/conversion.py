@@ -220,7 +220,7 @@ def _names(found: list[FoundActivation]) -> str:
     return ", ".join(f"{place.path or 'the model'} ({place.row.name})" for place in found)
 
 
-_OTHER_ACTIVATIONS = (
+OTHER_ACTIVATIONS = (
     nn.PReLU,
     nn.RReLU,
     nn.Hardsigmoid,
@@ -246,7 +246,7 @@ def describe_unconverted(model: nn.Module) -> list[str]:
         cls = type(module)
         if isinstance(module, nn.RNNBase | nn.RNNCellBase):
             reports.setdefault(cls, f"the gates of {cls.__name__} ({path or 'the model'})")
-        elif cls in of_rows or cls in _OTHER_ACTIVATIONS:
+        elif cls in of_rows or cls in OTHER_ACTIVATIONS:
             why = "with unsupported parameters" if cls in of_rows else "not in the table"
             reports.setdefault(str(module), f"{module} ({path or 'the model'}), {why}")
         elif not cls.__module__.startswith("torch.nn."):
