@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         register as register,
         resolve as resolve,
     )
+    from qneurons.comparison import Trial as Trial, compare as compare
     from qneurons.conversion import convert as convert
     from qneurons.functional import (
         q_activation as q_activation,
@@ -83,6 +84,7 @@ else:
     _NAMES = {
         "": "activations calculus functional modules moments noise schedules",  # submodules
         "activations": "Activation register resolve",
+        "comparison": "Trial compare",
         "conversion": "convert",
         "functional": (
             "q_activation q_celu q_difference q_elu q_gelu q_gelu_tanh q_hardswish q_hardtanh "
