@@ -220,7 +220,8 @@ def test_a_real_training(compare):
             trial.report(test_loss=loss)
 
     found = compare(train, ["base", "limit", "c0.1", "a1", "prelu"], seeds=2)
-    assert len({row[2] for row in found.table.rows}) == 5
+    store = TrialStore.open(found.page.parents[1] / "store", readonly=True)
+    assert len({tuple(t.measured.metrics["test_loss"]) for t in store.finished.values()}) == 10
     assert "Smaller is better" in found.table.note
 
 
