@@ -50,7 +50,8 @@ def test_one_call_gives_answer_table_and_page(compare_to_page, tmp_path):
     assert "c0.1 helps" in found.page.read_text()
     assert "a1/3" in found.page.read_text()
     assert str(found.page) in str(found)
-    assert "| c0.1 |" in found._repr_markdown_()
+    assert compare_to_page.lines[-1] == str(found)
+    assert " silu " in str(found)
     assert sum("so far" in line for line in compare_to_page.lines) == 8
 
 
@@ -59,8 +60,8 @@ def test_the_same_call_does_nothing_again(compare):
     first = compare(train)
     second = compare(train)
     assert second == first
-    assert compare.lines == [compare.lines[0]]
     assert "6 of 6 trials are in" in compare.lines[0]
+    assert compare.lines[1:] == [str(first)]
 
 
 KILLED = """
@@ -117,7 +118,17 @@ def test_failed_trials_are_named_and_reported(compare):
 
     found = compare(make_train(before=fail))
     assert found.failed == {"seed 1, c0.1": "ZeroDivisionError: by chance"}
-    assert compare.lines[-1] == "1 of 6 trials failed; the same call tries them again"
+    assert "1 of 6 trials failed; the same call tries them again" in compare.lines
+
+
+def test_a_training_that_always_diverges(compare):
+    def train(trial):
+        trial.convert(nn.Sequential(nn.ELU()))
+        trial.report(loss=float("nan"))
+
+    with pytest.raises(StudyError, match=r"all of the 6 trials failed or diverged"):
+        compare(train)
+    assert len(compare.lines) == 6
 
 
 def test_changed_code_is_noticed(compare):

@@ -55,10 +55,21 @@ def test_a_row_has_value_gain_p_and_cost(results):
     assert base["test accuracy"].startswith("80.25 ±")
     assert (base["difference"], base["verdict"]) == ("–", "–")
     assert (other["difference"], other["seeds"], other["verdict"]) == ("+2.000", "6", "better")
+    assert (base["more seeds"], other["more seeds"]) == ("–", "–")
     assert float(other["p (Holm)"]) == pytest.approx(2**-5, abs=1e-3)
     assert other["s per epoch"] == "0.5 (×1.00)"
     assert "peak memory" not in table.columns
     assert "Larger is better" in table.note
+
+
+@pytest.mark.parametrize(
+    ("numbers", "more"),
+    [([0.5, 0.5], "–"), ([0.6, 0.41], "> 1,000"), ([0.6, 0.52], "8"), ([0.6], "–")],
+)
+def test_how_many_more_seeds_would_show_it(numbers, more):
+    trials, arms = make_trials({"base": [0.5] * len(numbers), "c0.1": numbers})
+    table = gain_table(Results(trials, arms, [()], Metrics()).at_best())
+    assert (cells(table, 1)["verdict"], cells(table, 1)["more seeds"]) == ("unclear", more)
 
 
 def test_memory_is_shown_where_it_was_measured():

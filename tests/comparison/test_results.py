@@ -121,6 +121,17 @@ def test_the_best_parameter_is_chosen_by_the_validation_metric():
     assert [row.params for row in smallest.at_best()] == ["lr=0.5", "lr=0.1"]
 
 
+def test_every_seed_takes_its_own_best_parameter():
+    """With one choice for all seeds, more than 5 % of comparisons without effect claimed one."""
+    values = {
+        "base": {SMALL: tuned([0.9, 0.1], [1.0, 2.0]), LARGE: tuned([0.8, 0.8], [3.0, 4.0])},
+        "c0.1": {SMALL: tuned([0.9, 0.9], [0.0, 0.0]), LARGE: tuned([0.0, 0.0], [0.0, 0.0])},
+    }
+    base, other = results(values, [SMALL, LARGE]).at_best()
+    assert base.final.values == {0: 1.0, 1: 4.0}
+    assert (base.params, other.params) == ("lr=0.5", "lr=0.1")  # the best on average
+
+
 def test_a_parameter_with_diverged_trials_is_not_the_best():
     values = {
         "base": {SMALL: tuned([0.1, 0.1], [0.5, 0.5])},

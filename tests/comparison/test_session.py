@@ -52,6 +52,15 @@ def test_the_order_is_seed_by_seed_and_base_tells_the_epochs(bench):
     assert bench.seeds_done == 2
 
 
+def test_epochs_are_shown_but_not_too_often(bench, monkeypatch):
+    bench.run(seeds=[0])
+    assert len(bench.lines) == 3
+    monkeypatch.setattr(session, "LINE_S", 0.0)
+    bench.run(seeds=[1])
+    assert len(bench.lines) == 3 + 3 * (3 + 1)
+    assert bench.lines[3].startswith("seed 1, base, epoch 1: test_accuracy 0.")
+
+
 def test_every_point_of_the_grid_has_its_own_epochs(bench):
     def train(trial):
         make_train(epochs=trial.params["epochs"])(trial)
@@ -173,6 +182,6 @@ def test_values_that_cannot_be_parameters(values):
 def test_a_grid_has_all_combinations():
     assert make_grid({}) == [()]
     assert make_grid({"lr": [1, 2, 1], "kind": "x"}) == [
-        (("lr", 1), ("kind", "x")),
-        (("lr", 2), ("kind", "x")),
+        (("kind", "x"), ("lr", 1)),
+        (("kind", "x"), ("lr", 2)),
     ]

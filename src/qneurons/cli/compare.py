@@ -54,9 +54,7 @@ def compare(
     with one_line_errors(debug):
         function = load_function(training)
         from qneurons.comparison import compare as run
-        from qneurons.report import to_rich
 
-        screen = console()
         try:
             found = run(
                 function,
@@ -68,12 +66,10 @@ def compare(
                 choose_by=choose_by,
                 smaller=smaller.split(",") if smaller else None,
                 keep=keep,
-                say=screen.print,
+                say=console().print,
             )
         except KeyboardInterrupt:
             raise typer.Exit(128 + SIGNALS[0]) from None
-        screen.print(to_rich(found.table))
-        screen.print(str(found))
         if found.failed:
             raise typer.Exit(1)
 

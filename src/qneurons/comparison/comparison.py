@@ -1,9 +1,11 @@
 """``qneurons.compare``: does it help my model, and what should I set?"""
 
 import functools
+import io
+import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,20 +21,23 @@ DEFAULT_SETTINGS = ("base", "limit", "c0.1", "a1")
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of :func:`compare`; a notebook shows it as a table."""
+    """The result of :func:`compare`."""
 
     answer: str  # in a sentence, and what to set
-    table: "Table"
+    table: "Table" = field(repr=False)
     page: Path
     failed: Mapping[str, str]  # why a trial failed, by its name
 
     def __str__(self) -> str:
-        return f"{self.answer}\nThe page with tables and figures: {self.page}"
+        from rich.console import Console
 
-    def _repr_markdown_(self) -> str:
-        from qneurons.report.rendering import to_markdown
+        from qneurons.report.rendering import to_rich
 
-        return f"{to_markdown(self.table)}\n\n{self}"
+        text = io.StringIO()
+        Console(file=text, width=shutil.get_terminal_size((160, 24)).columns).print(
+            to_rich(self.table)
+        )
+        return f"{text.getvalue()}\n{self.answer}\nThe page with tables and figures: {self.page}"
 
 
 def compare(
@@ -106,13 +111,15 @@ def compare(
     if names := opened.metric_names():
         check_names(names)
 
-    def results() -> Results:
+    def results() -> Results | None:
         done = [opened.finished[spec.id] for spec in specs if spec.id in opened.finished]
-        return Results(done, arms, grid, metrics)
+        any_reported = any(trial.measured.metrics for trial in done)
+        return Results(done, arms, grid, metrics) if any_reported else None
 
     def on_seed() -> None:
-        for line in summary_lines(results()):
-            say(line)
+        if (so_far := results()) is not None:
+            for line in summary_lines(so_far):
+                say(line)
 
     by_name = {arm.name: arm for arm in arms}
     origin = opened.begin(_origin())
@@ -127,6 +134,11 @@ def compare(
         say(f"stopped: {num_done} of {len(specs)} trials are in {folder}; the same call goes on")
         raise
     found = results()
+    if found is None:
+        raise StudyError(
+            f"all of the {len(specs)} trials failed or diverged in their first epoch, see above; "
+            "correct the training, and give another store"
+        )
     failed = {str(spec): session.failed[spec.id] for spec in specs if spec.id in session.failed}
     origins = list(opened.records.provenance.values())
     title = folder.resolve().name
@@ -134,9 +146,10 @@ def compare(
     verdict = answer(found)
     if failed:
         say(f"{len(failed)} of {len(specs)} trials failed; the same call tries them again")
-    return Comparison(
-        f"{verdict.sentence} {verdict.advice}", gain_table(found.at_best()), page, failed
-    )
+    text = f"{verdict.sentence} {verdict.advice}"
+    comparison = Comparison(text, gain_table(found.at_best()), page, failed)
+    say(str(comparison))
+    return comparison
 
 
 def check_installed() -> None:
@@ -145,6 +158,7 @@ def check_installed() -> None:
         import jinja2  # noqa: F401
         import matplotlib  # noqa: F401
         import polars  # noqa: F401
+        import rich  # noqa: F401
         import scipy  # type: ignore[import-untyped]  # noqa: F401
     except ModuleNotFoundError as missing:
         raise StudyError(

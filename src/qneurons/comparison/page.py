@@ -7,11 +7,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qneurons.comparison.arms import BASE
-from qneurons.comparison.results import Answer, Results, Row, answer, final_values, prospect
+from qneurons.comparison.results import (
+    MOST_SEEDS,
+    Answer,
+    Results,
+    Row,
+    answer,
+    final_values,
+    more_seeds,
+    prospect,
+)
 from qneurons.comparison.store import params_texts
 from qneurons.provenance import versions
 from qneurons.report.claims import Claim, Verdict
-from qneurons.report.comparisons import Metric
+from qneurons.report.comparisons import Contrast, Metric
 from qneurons.report.figures import (
     INK,
     LOOK,
@@ -53,7 +62,7 @@ def gain_table(rows: Sequence[Row], when: str = "") -> Table:
     has_params = any(row.params for row in rows)
     has_peaks = any(row.peak_bytes for row in rows)
     columns = ("setting", *(("parameters",) * has_params), "seeds", metric.title, "difference")
-    columns += ("95 % interval", "p", "p (Holm)", "verdict", "s per epoch")
+    columns += ("95 % interval", "p", "p (Holm)", "verdict", "more seeds", "s per epoch")
     columns += ("peak memory",) * has_peaks
     body = []
     for row in rows:
@@ -62,10 +71,10 @@ def gain_table(rows: Sequence[Row], when: str = "") -> Table:
         texts = (row.arm.name, *((row.params,) * has_params), str(row.final.estimate.n))
         texts += (estimate_text(row.final.estimate, metric) + diverged,)
         if contrast is None:
-            texts += (NONE,) * 5
+            texts += (NONE,) * 6
         else:
             texts += (*difference_texts(contrast.difference, metric), p_text(contrast.p))
-            texts += (p_text(contrast.p_holm), prospect(row, family))
+            texts += (p_text(contrast.p_holm), contrast.outcome, _more_text(contrast, family))
         texts += (_cost(row.seconds, base.seconds, "{:.3g}"),)
         if has_peaks:
             peak, base_peak = ((r.peak_bytes or 0) / 2**20 for r in (row, base))
@@ -73,9 +82,17 @@ def gain_table(rows: Sequence[Row], when: str = "") -> Table:
         body.append(texts)
     note = (
         f"{direction.capitalize()} is better. Mean ± half of the 95 % t-interval over seeds; "
-        "differences from base are paired by seed. In parentheses: cost against base."
+        "differences from base are paired by seed. More seeds: so many more would show a "
+        "difference of this size in four of five repetitions. In parentheses: cost against base."
     )
     return Table(f"{metric.title.capitalize()}{unit}{when}", columns, tuple(body), note)
+
+
+def _more_text(contrast: Contrast, family: int) -> str:
+    if contrast.outcome != "unclear" or not any(contrast.by_seed.values()) or contrast.gain.n < 2:
+        return NONE
+    more = more_seeds(contrast, family)
+    return f"> {MOST_SEEDS:,}" if more is None else str(more)
 
 
 def _cost(value: float, base: float, form: str) -> str:
@@ -98,7 +115,11 @@ def grid_table(results: Results) -> Table:
             is_best = "best" * (point == results.best[arm])
             body.append((arm.name, ", ".join(params_texts(params)), *texts, is_best))
     columns = ("setting", "parameters", chooser.title, metric.title, f"by {chooser.title}")
-    note = f"The best is chosen by {chooser.title}, never by {metric.title}."
+    note = (
+        f"The best is chosen by the mean of {chooser.title} over seeds, never by {metric.title}. "
+        "Where settings are compared at their own best parameters, every seed takes those that are "
+        f"best in its own {chooser.title}, so that the seeds stay independent."
+    )
     return Table("All parameters", columns, tuple(body), note)
 
 

@@ -2,9 +2,9 @@
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from scipy import stats  # type: ignore[import-untyped]
@@ -73,20 +73,13 @@ class Row:
     """One arm at one point of the grid, beside base."""
 
     arm: Arm
-    trials: Sequence[Finished]
+    setting: str  # what convert understands
+    params: str  # the point of the grid in words
+    trials: Sequence[Finished]  # one for each seed
     final: Final
     contrast: Contrast | None  # with base; None for base itself
     seconds: float  # median over epochs
     peak_bytes: int | None
-
-    @property
-    def params(self) -> str:
-        return ", ".join(params_texts(self.trials[0].spec.params)) if self.trials else ""
-
-    @property
-    def setting(self) -> str:
-        """What :func:`qneurons.convert` understands."""
-        return self.trials[0].setting if self.trials else self.arm.name
 
 
 class Results:
@@ -118,49 +111,74 @@ class Results:
 
         A point with fewer diverged trials is better, whatever the mean.
         """
-        chooser = self.chooser
-        if chooser is None:
-            return dict.fromkeys(self.arms, 0)
 
-        def quality(arm: Arm, point: int) -> tuple[int, float]:
-            final = final_values(arm.name, self.trials_of(arm, point), chooser)
-            mean = final.estimate.mean if final.values else -math.inf
-            sign = 1 if chooser.higher else -1
-            return -len(final.diverged), sign * mean if final.values else mean
+        def quality(arm: Arm, point: int) -> tuple[float, float]:
+            values = [self._quality(trial) for trial in self.trials_of(arm, point)]
+            finite = [value for value in values if math.isfinite(value)]
+            return len(finite) - len(values), statistics.fmean(finite) if finite else -math.inf
 
         points = range(len(self.grid))
-        return {arm: max(points, key=lambda p, arm=arm: quality(arm, p)) for arm in self.arms}  # type: ignore[misc]
+        return {arm: max(points, key=partial(quality, arm)) for arm in self.arms}
+
+    def _quality(self, trial: Finished) -> float:
+        """The validation metric, with the sign with which larger is better."""
+        if self.chooser is None or trial.measured.diverged:
+            return -math.inf if trial.measured.diverged else 0.0
+        value = final_value(trial, self.chooser)
+        return value if self.chooser.higher else -value
 
     def at_best(self, metric: Metric | None = None) -> list[Row]:
-        """Every arm at its own best point of the grid."""
-        return self._rows(metric or self.metric, self.best.__getitem__)
+        """Every arm at its own best.
+
+        Every seed takes the point that is best on its own validation metric. One point for all
+        seeds would be luck that they share, and the test would take it for an effect.
+        """
+        chosen = {}
+        for arm in self.arms:
+            by_seed: dict[int, list[Finished]] = {}
+            for point in range(len(self.grid)):
+                for trial in self.trials_of(arm, point):
+                    by_seed.setdefault(trial.spec.seed, []).append(trial)
+            chosen[arm] = [max(trials, key=self._quality) for trials in by_seed.values()]
+        return self._rows(metric or self.metric, chosen, self.best)
 
     def at_common(self, metric: Metric | None = None) -> list[Row]:
         """Every arm at the best point of base."""
         point = self.best[self.arms[0]]
-        return self._rows(metric or self.metric, lambda arm: point)
+        chosen = {arm: self.trials_of(arm, point) for arm in self.arms}
+        return self._rows(metric or self.metric, chosen, dict.fromkeys(self.arms, point))
 
-    def _rows(self, metric: Metric, point: Callable[[Arm], int]) -> list[Row]:
-        chosen = {arm: self.trials_of(arm, point(arm)) for arm in self.arms}
+    def _rows(
+        self, metric: Metric, chosen: Mapping[Arm, Sequence[Finished]], points: Mapping[Arm, int]
+    ) -> list[Row]:
         finals = [final_values(arm.name, trials, metric) for arm, trials in chosen.items()]
         found = contrasts(finals, lambda names: [(name, BASE) for name in names if name != BASE])
         by_arm = {row.setting: row for row in found}
-        return [
-            Row(arm, trials, final, by_arm.get(arm.name), *_costs(trials))
-            for (arm, trials), final in zip(chosen.items(), finals, strict=True)
-        ]
+        rows = []
+        for (arm, trials), final in zip(chosen.items(), finals, strict=True):
+            there = self.trials_of(arm, points[arm])
+            setting = there[0].setting if there else arm.name
+            params = ", ".join(params_texts(self.grid[points[arm]]))
+            contrast = by_arm.get(arm.name)
+            rows.append(Row(arm, setting, params, trials, final, contrast, *_costs(trials)))
+        return rows
+
+
+def final_value(trial: Finished, metric: Metric) -> float:
+    """The mean over the last tenth of the epochs, as in the study."""
+    reported = trial.measured.metrics[metric.name]
+    return statistics.fmean(reported[-max(len(reported) // 10, 1) :])
 
 
 def final_values(arm: str, trials: Sequence[Finished], metric: Metric) -> Final:
-    """The final value of a trial is its mean over the last tenth of its epochs, as in the study."""
+    """The final values of an arm by seed."""
     values, diverged, last = {}, [], 0
     for trial in trials:
-        reported = trial.measured.metrics.get(metric.name, [])
         if trial.measured.diverged:
             diverged.append(trial.spec.seed)
         else:
-            values[trial.spec.seed] = statistics.fmean(reported[-max(len(reported) // 10, 1) :])
-            last = max(last, len(reported))
+            values[trial.spec.seed] = final_value(trial, metric)
+            last = max(last, len(trial.measured.seconds))
     end = (values, tuple(diverged), estimate(values.values()), _NO_BEST)
     return Final(_CELL, arm, metric, last - max(last // 10, 1) + 1, last, *end)
 
@@ -189,6 +207,12 @@ def seeds_to_show(contrast: Contrast, family: int) -> int | None:
     return max(least, int(n[enough[0]])) if len(enough) else None
 
 
+def more_seeds(contrast: Contrast, family: int) -> int | None:
+    """How many more seeds would show the difference; see :func:`seeds_to_show`."""
+    total = seeds_to_show(contrast, family)
+    return None if total is None else max(total - contrast.gain.n, 1)
+
+
 def prospect(row: Row, family: int) -> str:
     """What is settled, or how many more seeds would settle it."""
     contrast = row.contrast
@@ -200,10 +224,9 @@ def prospect(row: Row, family: int) -> str:
         return "needs two seeds"
     if not any(contrast.by_seed.values()):
         return "the same as base in every trial"
-    total = seeds_to_show(contrast, family)
-    if total is None:
+    more = more_seeds(contrast, family)
+    if more is None:
         return f"unclear; a difference this small would take over {MOST_SEEDS:,} seeds"
-    more = max(total - contrast.gain.n, 1)
     seeds = f"{more} more seed{'s' * (more > 1)}"
     return f"unclear; if the difference is real, about {seeds} would show it"
 

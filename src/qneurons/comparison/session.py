@@ -13,14 +13,15 @@ from qneurons.comparison.store import Finished, Spec, TrialStore
 from qneurons.comparison.trial import Trial, run_trial
 from qneurons.study.errors import StudyError
 
+LINE_S = 5.0  # the least time between two lines about epochs
 POLL_S = 1.0  # while other processes train the remaining trials
 Grid = list[tuple[tuple[str, Any], ...]]
 
 
 def make_grid(params: Mapping[str, Iterable[Any]]) -> Grid:
-    """All combinations of the values; one empty combination without parameters."""
+    """All combinations of the values, by name; one empty combination without parameters."""
     axes = []
-    for name, values in params.items():
+    for name, values in sorted(params.items()):  # the order in which they are given has no meaning
         single = isinstance(values, str) or not isinstance(values, Iterable)
         axis = [values] if single else list(values)
         usable = [isinstance(v, int | str) or (isinstance(v, float) and isfinite(v)) for v in axis]
@@ -54,6 +55,7 @@ class Session:
     check_names: Callable[[Sequence[str]], None]
     say: Callable[[str], None]
     failed: dict[str, str] = field(default_factory=dict)  # why, by the id of the trial
+    _last_line: float = field(default_factory=time.monotonic)
 
     def run(self, specs: Sequence[Spec], on_seed: Callable[[], None]) -> None:
         """Runs what the store lacks. ``on_seed`` is called after the last trial of a seed.
@@ -90,7 +92,11 @@ class Session:
         return [s for s in specs if s.id not in self.store.finished and s.id not in self.failed]
 
     def _run(self, spec: Spec, setting: str) -> None:
-        trial = Trial(setting, spec.seed, dict(spec.params), self.check_names)
+        def on_epoch(epoch: int, metrics: Mapping[str, float]) -> None:
+            if time.monotonic() - self._last_line >= LINE_S:
+                self._say(f"{spec}, epoch {epoch}: {metrics_text(metrics)}")
+
+        trial = Trial(setting, spec.seed, dict(spec.params), self.check_names, on_epoch)
         try:
             measured, diverged = run_trial(self.train, trial)
         except StudyError as error:
@@ -114,5 +120,13 @@ class Session:
                 "A smaller learning rate may help"
             )
         else:
-            ends = [f"{name} {values[-1]:.5g}" for name, values in measured.metrics.items()]
-            self.say(f"{spec}: {', '.join(ends)}, {sum(measured.seconds):.3g} s")
+            ends = metrics_text({name: values[-1] for name, values in measured.metrics.items()})
+            self._say(f"{spec}: {ends}, {sum(measured.seconds):.3g} s")
+
+    def _say(self, text: str) -> None:
+        self._last_line = time.monotonic()
+        self.say(text)
+
+
+def metrics_text(metrics: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.5g}" for name, value in metrics.items())

@@ -53,6 +53,9 @@ class Trial:
     seed: int
     params: Mapping[str, Any]
     check_names: Callable[[Sequence[str]], None] = field(default=lambda names: None, repr=False)
+    on_epoch: Callable[[int, Mapping[str, float]], None] = field(
+        default=lambda epoch, metrics: None, repr=False
+    )
 
     def __post_init__(self) -> None:
         self._schedulers: list[LambdaScheduler] = []
@@ -96,7 +99,7 @@ class Trial:
         return model
 
     def report(self, **metrics: float) -> None:
-        """Records the metrics of an epoch, and sets λ for the next one.
+        """Records and shows the metrics of an epoch, and sets λ for the next one.
 
         Call it once after every epoch, always with the same names. A number that is not finite
         ends the trial: it is recorded as diverged.
@@ -125,6 +128,7 @@ class Trial:
         self._seconds.append(seconds)
         for scheduler in self._schedulers:
             scheduler.step()
+        self.on_epoch(len(self._seconds), values)
         self._since = time.perf_counter()
 
 
