@@ -163,7 +163,7 @@ def test_two_processes_share_the_trials(bench, monkeypatch):
     assert began.wait(30)
     waiting = threading.Thread(target=bench.run)
     waiting.start()
-    while len(bench.trained) < 4:
+    while "waiting for trials that other processes train: 1 left" not in bench.lines:
         waiting.join(0.01)
     may_go_on.set()
     thread.join()
@@ -171,6 +171,7 @@ def test_two_processes_share_the_trials(bench, monkeypatch):
     assert sorted(bench.trained + other.trained) == sorted(
         (seed, name) for seed in (0, 1) for name in ("base", "c0.1", "a1/3")
     )
+    assert sum("waiting" in line for line in bench.lines) == 1
 
 
 @pytest.mark.parametrize("values", [[], [None], [[1]], [float("nan")], [{"a": 1}.keys()]])

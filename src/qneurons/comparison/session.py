@@ -63,6 +63,7 @@ class Session:
         A trial that raises is lost, and the others go on. If it is the first one of all, the
         training itself is at fault, and the session ends.
         """
+        has_waited = False
         while left := self._left(specs):
             was_run = is_waiting = False
             for spec in left:
@@ -81,6 +82,9 @@ class Session:
                 if not any(other.seed == spec.seed for other in self._left(specs)):
                     on_seed()
             if is_waiting and not was_run:
+                if not has_waited:
+                    self.say(f"waiting for trials that other processes train: {len(left)} left")
+                has_waited = True
                 time.sleep(POLL_S)
                 self.store.refresh()
             elif not was_run:

@@ -138,9 +138,8 @@ def run_trial(train: Callable[[Trial], object], trial: Trial) -> tuple[Measured,
     It knows neither store nor display, so that it can run in another process.
     """
     seed_everything(trial.seed)
-    on_cuda = torch.cuda.is_available()
-    if on_cuda:
-        torch.cuda.reset_peak_memory_stats()
+    for device in _cuda_devices():
+        torch.cuda.reset_peak_memory_stats(device)
     why = ""
     try:
         train(trial)
@@ -151,9 +150,14 @@ def run_trial(train: Callable[[Trial], object], trial: Trial) -> tuple[Measured,
             "the training has reported nothing; call trial.report(test_accuracy=...) after every "
             "epoch"
         )
-    peak = torch.cuda.max_memory_allocated() if on_cuda else 0
+    peak = max(map(torch.cuda.max_memory_allocated, _cuda_devices()), default=0)
     measured = Measured(trial._metrics, trial._seconds, peak or None, trial._has_diverged)
     return measured, why
+
+
+def _cuda_devices() -> range:
+    """Those that may be in use: a training on the CPU must not start CUDA."""
+    return range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)
 
 
 def seed_everything(seed: int) -> None:
