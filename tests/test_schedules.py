@@ -6,10 +6,14 @@ import math
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from qneurons.schedules import Annealed, Constant, parse_schedule
+from qneurons.schedules import Annealed, AnnealedOver, Constant, parse_schedule
 
 rates = st.floats(min_value=0, allow_infinity=False)
-schedules = st.builds(Constant, rates) | st.builds(Annealed, rates, rates | st.just(0.5))
+schedules = (
+    st.builds(Constant, rates)
+    | st.builds(Annealed, rates, rates | st.just(0.5))
+    | st.builds(AnnealedOver, rates, st.integers(2, 10**9 - 1))
+)
 
 
 class TestSchedules:
@@ -31,11 +35,23 @@ class TestSchedules:
         assert Annealed(lam0)(100) == pytest.approx(lam0 / 50.5, rel=1e-15)
         assert round(Annealed(lam0)(100) / lam0, 4) == 0.0198
 
+    @pytest.mark.parametrize("epochs", [2, 12, 100, 1000])
+    def test_any_number_of_epochs_ends_as_the_papers_hundred_do(self, epochs):
+        schedule = AnnealedOver(5.0, epochs)
+        assert schedule(1) == 5.0
+        assert schedule(epochs) == pytest.approx(5.0 / 50.5, rel=1e-12)
+        assert AnnealedOver(5.0, 100)(epochs) == Annealed(5.0)(epochs)
+
+    @pytest.mark.parametrize("epochs", [1, 0, -3, 2.5, "20"])
+    def test_a_decay_takes_two_epochs(self, epochs):
+        with pytest.raises(ValueError, match=f"epochs.* at least 2, got {epochs!r}"):
+            AnnealedOver(1.0, epochs)
+
     def test_no_decay_is_constant(self):
         assert {Annealed(2.0, 0.0)(epoch) for epoch in (1, 7, 100)} == {2.0}
 
     @pytest.mark.parametrize("epoch", [0, -1, 1.0, 1.5, math.nan, "1", None])
-    @pytest.mark.parametrize("schedule", [Constant(0.1), Annealed(1.0)])
+    @pytest.mark.parametrize("schedule", [Constant(0.1), Annealed(1.0), AnnealedOver(1.0, 9)])
     def test_epoch_is_an_integer_from_one(self, schedule, epoch):
         with pytest.raises(ValueError, match=f"epoch.* integer.* from 1.* {epoch!r}"):
             schedule(epoch)
@@ -70,6 +86,7 @@ class TestNotation:
             ("a9", Annealed(9.0, 0.5)),
             ("a2@0.25", Annealed(2.0, 0.25)),
             ("a2@0", Annealed(2.0, 0.0)),
+            ("a1/20", AnnealedOver(1.0, 20)),
             ("c0", Constant(-0.0)),
             ("c1e-05", Constant(1e-5)),
             ("a1e+22@5e-324", Annealed(1e22, 5e-324)),
@@ -102,6 +119,7 @@ class TestNotation:
         [
             *("", "0.02", "c", "a", "b1", "C0.1", "c-1", "cnan", "ainf", "c0.1@0.5"),
             *("a1@", "a@0.5", "a1@-1", "a1@0.5@0.5", " c0.1", "c0.1\n"),
+            *("a1/", "a1/2.5", "a1/-2", "a1@0.5/20", "c1/20", "a1/1234567890"),
             *("c0,1", "c1_000", "c.", "c1e", "c٣", "c1.2.3", "c1e+", "c1e2.5", "c+1", "a1@."),
         ],
     )

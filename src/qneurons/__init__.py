@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         register as register,
         resolve as resolve,
     )
+    from qneurons.comparison import Trial as Trial, compare as compare
     from qneurons.conversion import convert as convert
     from qneurons.functional import (
         q_activation as q_activation,
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from qneurons.scheduler import LambdaScheduler as LambdaScheduler
     from qneurons.schedules import (
         Annealed as Annealed,
+        AnnealedOver as AnnealedOver,
         Constant as Constant,
         Schedule as Schedule,
         parse_schedule as parse_schedule,
@@ -82,6 +84,7 @@ else:
     _NAMES = {
         "": "activations calculus functional modules moments noise schedules",  # submodules
         "activations": "Activation register resolve",
+        "comparison": "Trial compare",
         "conversion": "convert",
         "functional": (
             "q_activation q_celu q_difference q_elu q_gelu q_gelu_tanh q_hardswish q_hardtanh "
@@ -94,7 +97,7 @@ else:
         ),
         "noise": "QLaw",
         "scheduler": "LambdaScheduler",
-        "schedules": "Annealed Constant Schedule parse_schedule",
+        "schedules": "Annealed AnnealedOver Constant Schedule parse_schedule",
     }
     _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
     __all__ = sorted(_HOMES)

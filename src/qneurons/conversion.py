@@ -17,7 +17,7 @@ from qneurons.activations import Activation, from_function, from_module, rows
 from qneurons.arguments import Mode
 from qneurons.functional import LAM
 from qneurons.modules import CLASSES, QActivation, QLimit
-from qneurons.schedules import Annealed, parse_schedule
+from qneurons.schedules import Constant, parse_schedule
 
 logger = logging.getLogger("qneurons")
 
@@ -43,9 +43,10 @@ def convert(
 
     Args:
         model: the model; it is changed.
-        lam: λ, or a setting: ``"c0.1"`` is a constant λ, ``"a1"`` is λ annealed from 1, and
-            ``"limit"`` is :class:`QLimit`, without noise, for which ``phi`` and ``eval_mode`` have
-            no meaning. After ``"a1"``, ``LambdaScheduler(model)`` anneals.
+        lam: λ, or a setting: ``"c0.1"`` is a constant λ, ``"a1"`` is λ annealed from 1, ``"a1/20"``
+            the same over 20 epochs, and ``"limit"`` is :class:`QLimit`, without noise, for which
+            ``phi`` and ``eval_mode`` have no meaning. After ``"a1"``, ``LambdaScheduler(model)``
+            anneals.
         phi, eval_mode: as in :class:`QActivation`.
         include, exclude: which activations to replace: patterns for their names in the model, as in
             ``"features.*"``; rows of the table, as in ``"relu"``; or module classes.
@@ -68,14 +69,36 @@ def convert(
             f"model must be a module, got {type(model).__name__}; for a function use q_activation"
         )
     make = _maker(lam, phi, eval_mode)
+    chosen = choose_activations(model, include, exclude)
+    unconverted = describe_unconverted(model)
+    converted = replace_activations(model, chosen, make)
+    if unconverted and converted is model:
+        warnings.warn(f"not converted: {'; '.join(unconverted)}", stacklevel=2)
+    return converted
+
+
+def choose_activations(
+    model: nn.Module,
+    include: Selector | Iterable[Selector] = ("*",),
+    exclude: Selector | Iterable[Selector] = (),
+) -> "list[FoundActivation]":
+    """The activations of a model that :func:`convert` replaces; raises if there are none."""
     found = find_activations(model)
     selectors = _check_selectors("include", include), _check_selectors("exclude", exclude)
     chosen = _select(found, *selectors)
-    unconverted = describe_unconverted(model)
     if not chosen:
-        raise ValueError(_nothing_to_convert(found, unconverted))
+        raise ValueError(_nothing_to_convert(found, describe_unconverted(model)))
+    return chosen
+
+
+def replace_activations(
+    model: nn.Module,
+    chosen: "list[FoundActivation]",
+    make: Callable[[Activation], nn.Module],
+) -> nn.Module:
+    """Puts what ``make`` makes of its row in the place of every chosen activation."""
     device = next((parameter.device for parameter in model.parameters()), None)
-    converted: dict[nn.Module, QActivation | QLimit] = {}
+    converted: dict[nn.Module, nn.Module] = {}
     for place in chosen:
         new = make(place.row)
         owner = place.old if isinstance(place.old, nn.Module) else place.parent
@@ -87,8 +110,6 @@ def convert(
             return new
         _replace(place.parent, place.name, place.old, new)
     _disable_nested_tensors(model)
-    if unconverted:
-        warnings.warn(f"not converted: {'; '.join(unconverted)}", stacklevel=2)
     return model
 
 
@@ -104,9 +125,10 @@ def _maker(
         except ValueError as error:
             raise ValueError(
                 f"unknown setting {setting!r}; write 'limit', 'c<lam>' (a constant), 'a<lam0>' "
-                "(annealed) or 'a<lam0>@<gamma>', for example 'c0.1' or 'a1'"
+                "(annealed), 'a<lam0>@<gamma>' or 'a<lam0>/<epochs>', for example 'c0.1', 'a1' or "
+                "'a1/20'"
             ) from error
-        lam, annealing = schedule(epoch=1), schedule if isinstance(schedule, Annealed) else None
+        lam, annealing = schedule(epoch=1), None if isinstance(schedule, Constant) else schedule
     else:
         lam, annealing = setting, None
 
@@ -198,7 +220,7 @@ def _names(found: list[FoundActivation]) -> str:
     return ", ".join(f"{place.path or 'the model'} ({place.row.name})" for place in found)
 
 
-_OTHER_ACTIVATIONS = (
+OTHER_ACTIVATIONS = (
     nn.PReLU,
     nn.RReLU,
     nn.Hardsigmoid,
@@ -224,7 +246,7 @@ def describe_unconverted(model: nn.Module) -> list[str]:
         cls = type(module)
         if isinstance(module, nn.RNNBase | nn.RNNCellBase):
             reports.setdefault(cls, f"the gates of {cls.__name__} ({path or 'the model'})")
-        elif cls in of_rows or cls in _OTHER_ACTIVATIONS:
+        elif cls in of_rows or cls in OTHER_ACTIVATIONS:
             why = "with unsupported parameters" if cls in of_rows else "not in the table"
             reports.setdefault(str(module), f"{module} ({path or 'the model'}), {why}")
         elif not cls.__module__.startswith("torch.nn."):

@@ -6,11 +6,14 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from numbers import Integral
 
-__all__ = ["Annealed", "Constant", "Schedule", "parse_schedule"]
+__all__ = ["Annealed", "AnnealedOver", "Constant", "Schedule", "parse_schedule"]
 
 # Every text matches in one way only: an ambiguous pattern takes cubic time to reject a long text.
 _NUMBER = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-_NOTATION = re.compile(rf"c(?P<lam>{_NUMBER})|a(?P<lam0>{_NUMBER})(?:@(?P<gamma>{_NUMBER}))?")
+_NOTATION = re.compile(
+    rf"c(?P<lam>{_NUMBER})|a(?P<lam0>{_NUMBER})(?:@(?P<gamma>{_NUMBER})|/(?P<epochs>[0-9]{{1,9}}))?"
+)
+_PAPER_EPOCHS = 100
 
 
 class Schedule(ABC):
@@ -81,11 +84,48 @@ class Annealed(Schedule):
         return f"a{_format(self.lam0)}{rate}"
 
 
-def parse_schedule(text: str) -> Constant | Annealed:
+@dataclass(frozen=True)
+class AnnealedOver(Schedule):
+    r"""Harmonic decay over a training of so many epochs, written ``a5/20``.
+
+    The last epoch has :math:`\lambda_0 / 50.5`, as in the paper's 100 epochs, so ``a5/100`` is
+    ``a5``. In a short training ``a5`` would end at a large :math:`\lambda`, which hurts.
+
+    Args:
+        lam0 (float): :math:`\lambda` of the first epoch, finite and at least 0.
+        epochs (int): the number of epochs, at least 2.
+
+    Example:
+        >>> schedule = AnnealedOver(5.0, 12)
+        >>> [round(schedule(epoch), 3) for epoch in (1, 2, 12)]
+        [5.0, 0.909, 0.099]
+    """
+
+    lam0: float
+    epochs: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lam0", _check_nonnegative("lam0", self.lam0))
+        if not isinstance(self.epochs, Integral) or self.epochs < 2:
+            raise ValueError(f"epochs must be an integer of at least 2, got {self.epochs!r}")
+
+    @property
+    def gamma(self) -> float:
+        """The rate of the decay, 0.5 for the paper's 100 epochs."""
+        return Annealed.gamma * (_PAPER_EPOCHS - 1) / (self.epochs - 1)
+
+    def __call__(self, epoch: int) -> float:
+        return Annealed(self.lam0, self.gamma)(epoch)
+
+    def __str__(self) -> str:
+        return f"a{_format(self.lam0)}/{self.epochs}"
+
+
+def parse_schedule(text: str) -> Constant | Annealed | AnnealedOver:
     """Reads the notation of a schedule; the inverse of ``str``.
 
     Args:
-        text (str): ``"c<lam>"``, ``"a<lam0>"`` or ``"a<lam0>@<gamma>"``.
+        text (str): ``"c<lam>"``, ``"a<lam0>"``, ``"a<lam0>@<gamma>"`` or ``"a<lam0>/<epochs>"``.
 
     Example:
         >>> parse_schedule("c0.02")
@@ -99,10 +139,13 @@ def parse_schedule(text: str) -> Constant | Annealed:
     if match is None:
         raise ValueError(
             f"cannot read the schedule {text!r}; write 'c<lam>' (constant), 'a<lam0>' (annealed "
-            "with gamma 0.5) or 'a<lam0>@<gamma>', for example 'c0.02', 'a1' or 'a2@0.25'"
+            "with gamma 0.5), 'a<lam0>@<gamma>' or 'a<lam0>/<epochs>', for example 'c0.02', 'a1', "
+            "'a2@0.25' or 'a1/20'"
         )
     if match["lam"] is not None:
         return Constant(float(match["lam"]))
+    if match["epochs"] is not None:
+        return AnnealedOver(float(match["lam0"]), int(match["epochs"]))
     return Annealed(float(match["lam0"]), float(match["gamma"] or Annealed.gamma))
 
 

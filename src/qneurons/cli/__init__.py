@@ -13,7 +13,7 @@ except ModuleNotFoundError as missing:
         "installed: pip install 'qneurons[study]'"
     ) from None
 
-from qneurons.cli import bench, info, quickstart, report, study
+from qneurons.cli import bench, compare, info, quickstart, report, study
 
 app = typer.Typer(
     help="q-activations: stochastic activations built on Jackson's q-derivative.",
@@ -23,6 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(quickstart.quickstart)
+app.command()(compare.compare)
 app.add_typer(study.app, name="study")
 app.command()(report.report)
 app.command()(report.figures)

@@ -23,7 +23,7 @@ import polars as pl
 from scipy import stats  # type: ignore[import-untyped]
 
 from qneurons.report.inference import ALPHA, Estimate, estimate, holm, paired_test
-from qneurons.schedules import Annealed
+from qneurons.schedules import Constant
 from qneurons.study.errors import StudyError
 from qneurons.study.runs import parse_setting
 from qneurons.study.store import CELL, RUN
@@ -80,7 +80,8 @@ def setting_order(setting: str) -> tuple[int, bool, float, str]:
     """Sorts base, limit, then constant and annealed settings by λ, then gradient noise."""
     parsed = parse_setting(setting)
     rank = ("base", "limit", "q", "gradient-noise").index(parsed.kind)
-    return rank, isinstance(parsed.schedule, Annealed), parsed.lam(1), setting
+    annealed = not isinstance(parsed.schedule, Constant | None)
+    return rank, annealed, parsed.lam(1), setting
 
 
 @dataclass(frozen=True)

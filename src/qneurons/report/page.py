@@ -23,7 +23,8 @@ LEGEND = (
     "with λ = 0.02; a1 is the q-neuron with λ annealed from 1 (a2@0.25: from 2, at the rate 0.25 "
     "instead of 0.5); n0.001 is f with gradient noise."
 )
-TONES = {HOLDS: "yes", FAILS: "no"}
+HELPS, HURTS = "it helps", "it hurts"  # answers about a user's own training
+TONES = {HOLDS: "yes", FAILS: "no", HELPS: "yes", HURTS: "no"}
 
 
 def rows_of(study: Study, frame: pl.DataFrame) -> pl.DataFrame:
@@ -50,7 +51,17 @@ def write_report(frame: pl.DataFrame, folder: Path, *, study: Study | None = Non
     runs = count_runs(results.states, study.runs if study else ())
     epoch = compared_at(results.finals["test_accuracy"], study.epochs if study else None)
     counts = summary(runs, epoch)
-    sections = make_sections(results, runs)
+    return write_page(folder, title, counts, make_sections(results, runs), LEGEND)
+
+
+def write_page(
+    folder: Path,
+    title: str,
+    counts: Sequence[tuple[str, int]],
+    sections: Sequence[Section],
+    legend: str,
+) -> list[Path]:
+    """Writes report.html, report.md and the figures as PNG and PDF; returns their paths."""
     # Everything is made before anything is written. The page is last: if it exists, all files do.
     files = {
         name: content
@@ -58,8 +69,8 @@ def write_report(frame: pl.DataFrame, folder: Path, *, study: Study | None = Non
         for drawing in section.figures
         for name, content in figure_files(drawing.figure, drawing.name).items()
     }
-    files["report.md"] = render_markdown(title, counts, sections).encode()
-    files["report.html"] = render_page(title, counts, sections).encode()
+    files["report.md"] = render_markdown(title, counts, sections, legend).encode()
+    files["report.html"] = render_page(title, counts, sections, legend).encode()
     return [write_file(Path(folder) / name, content) for name, content in files.items()]
 
 
@@ -70,7 +81,9 @@ def summary(runs: Mapping[Cell, Counter[str]], epoch: str) -> list[tuple[str, in
     return [(words.get(name, name), totals[name]) for name in COUNTS if totals[name]]
 
 
-def render_page(title: str, counts: Sequence[tuple[str, int]], sections: Sequence[Section]) -> str:
+def render_page(
+    title: str, counts: Sequence[tuple[str, int]], sections: Sequence[Section], legend: str
+) -> str:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
@@ -84,15 +97,15 @@ def render_page(title: str, counts: Sequence[tuple[str, int]], sections: Sequenc
         resources.files("qneurons.report").joinpath("page.html").read_text(encoding="utf-8")
     )
     return template.render(
-        title=title, legend=LEGEND, counts=counts, sections=sections, colours=list(ON_DARK.items())
+        title=title, legend=legend, counts=counts, sections=sections, colours=list(ON_DARK.items())
     )
 
 
 def render_markdown(
-    title: str, counts: Sequence[tuple[str, int]], sections: Sequence[Section]
+    title: str, counts: Sequence[tuple[str, int]], sections: Sequence[Section], legend: str
 ) -> str:
     text = markdown_text
-    lines = [f"# {text(title)}", ", ".join(f"{name}: {count}" for name, count in counts), LEGEND]
+    lines = [f"# {text(title)}", ", ".join(f"{name}: {count}" for name, count in counts), legend]
     for section in sections:
         lines += [f"## {section.title}", text(section.intro)]
         for verdict in section.verdicts:

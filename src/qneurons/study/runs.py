@@ -66,8 +66,9 @@ def parse_setting(text: str) -> Setting:
     except ValueError:
         raise StudyError(
             f"cannot read the setting {text!r}; write 'base', 'limit', 'c<lam>' (constant), "
-            "'a<lam0>' or 'a<lam0>@<gamma>' (annealed) or 'n<eta>' (noise on the gradients), "
-            f"for example 'c0.02', 'a1', 'a2@0.25' or 'n0.001', with numbers up to {LARGEST:g}"
+            "'a<lam0>', 'a<lam0>@<gamma>' or 'a<lam0>/<epochs>' (annealed) or 'n<eta>' (noise on "
+            "the gradients), for example 'c0.02', 'a1', 'a2@0.25', 'a1/20' or 'n0.001', with "
+            f"numbers up to {LARGEST:g}"
         ) from None
 
 

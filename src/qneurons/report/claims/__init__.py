@@ -16,5 +16,6 @@ from qneurons.report.claims.verdicts import (
     ANSWERS as ANSWERS,
     FAILS as FAILS,
     HOLDS as HOLDS,
+    Claim as Claim,
     Verdict as Verdict,
 )

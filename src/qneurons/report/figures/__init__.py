@@ -1,15 +1,24 @@
 """The figures of a report; each draws numbers that were computed before."""
 
 from qneurons.report.figures.artwork import (
+    INK as INK,
+    LOOK as LOOK,
     ON_DARK as ON_DARK,
+    PALE as PALE,
     Style as Style,
     css_name as css_name,
     figure_files as figure_files,
+    new_figure as new_figure,
     setting_styles as setting_styles,
     to_svg as to_svg,
     write_file as write_file,
 )
-from qneurons.report.figures.curves import Curve as Curve, draw_curves as draw_curves
+from qneurons.report.figures.curves import (
+    Curve as Curve,
+    draw_curves as draw_curves,
+    draw_legend as draw_legend,
+    draw_panel as draw_panel,
+)
 from qneurons.report.figures.densities import (
     LAMS as LAMS,
     PAPER_ACTIVATIONS as PAPER_ACTIVATIONS,

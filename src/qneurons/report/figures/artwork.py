@@ -38,7 +38,7 @@ LOOK: dict[Any, Any] = {
 FAMILIES = {  # by the first letter of a setting; a smaller λ is lighter, also in grey
     "c": (("#56b4e9", "#0072b2", "#003a70"), "osD"),
     "a": (("#f0a800", "#d55e00", "#7a2404"), "^vP"),
-    "n": (("#5fc9a4", "#009e73", "#00523c"), "<>X"),
+    "n": (("#5fc9a4", "#009e73", "#00523c"), "<>X"),  # also of plain activations
 }
 NEUTRAL = {"base": (INK, "-", "."), "limit": (LIMIT_GREY, "--", "x")}
 
@@ -60,10 +60,11 @@ def setting_styles(settings: Iterable[str]) -> dict[str, Style]:
         if setting in NEUTRAL:
             styles[setting] = Style(*NEUTRAL[setting])
         else:
-            colours, markers = FAMILIES[setting[0]]
-            k = used[setting[0]]
+            family = setting[0] if setting[1:2].isdigit() else "n"
+            colours, markers = FAMILIES[family]
+            k = used[family]
             styles[setting] = Style(*line_style(colours, k), markers[k % len(markers)])
-            used[setting[0]] += 1
+            used[family] += 1
     return styles
 
 

@@ -19,7 +19,7 @@ class Curve:
     activation: str
     dropout: bool
     setting: str
-    metric: str  # "test_accuracy" or "train_loss"
+    metric: str
     epoch: Sequence[int]
     mean: Sequence[float]
     low: Sequence[float]
@@ -29,12 +29,11 @@ class Curve:
 def draw_curves(curves: Sequence[Curve], styles: Mapping[str, Style]) -> "Figure":
     """One network's learning curves as in the paper: a row per activation, dropout on the left."""
     import matplotlib
-    from matplotlib.lines import Line2D
     from matplotlib.ticker import MaxNLocator
 
     activations = list(dict.fromkeys(curve.activation for curve in curves))
     columns = sorted({curve.dropout for curve in curves}, reverse=True)
-    settings = [name for name in styles if any(curve.setting == name for curve in curves)]
+    styles = {n: style for n, style in styles.items() if any(c.setting == n for c in curves)}
     with matplotlib.rc_context(LOOK):
         figure = new_figure(3.8 * max(len(columns), 1.3), 3.2 * len(activations) + 0.6)
         axes = figure.subplots(
@@ -51,9 +50,9 @@ def draw_curves(curves: Sequence[Curve], styles: Mapping[str, Style]) -> "Figure
                 below = _far_below(row)
                 for ax, dropout in zip(line, columns, strict=True):
                     panel = [curve for curve in row if curve.dropout == dropout]
-                    _draw_panel(ax, panel, styles, settings)
+                    draw_panel(ax, panel, styles, 100 if metric == "test_accuracy" else 1)
                     low = {curve.setting for curve in panel if curve in below}
-                    if names := ", ".join(setting for setting in settings if setting in low):
+                    if names := ", ".join(setting for setting in styles if setting in low):
                         words = f"far below: {names}"
                         ax.text(0.98, 0.03, words, transform=ax.transAxes, ha="right", fontsize=8)
                 _set_scale(line[0], [curve for curve in row if curve not in below], metric)
@@ -67,36 +66,42 @@ def draw_curves(curves: Sequence[Curve], styles: Mapping[str, Style]) -> "Figure
             ax.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
         last = max(epoch for curve in curves for epoch in curve.epoch)
         axes[0, 0].set_xlim(1 - 0.04 * last, 1.04 * last)  # wide enough for a single epoch
-        shown = [(name, styles[name]) for name in settings]
-        figure.legend(
-            handles=[
-                Line2D([], [], color=s.colour, ls=s.dash, marker=s.marker, ms=4, label=name)
-                for name, s in shown
-            ],
-            loc="outside upper center",
-            ncols=math.ceil(len(settings) / math.ceil(len(settings) / (5 * len(columns)))),
-            frameon=False,
-        )
+        draw_legend(figure, styles, 5 * len(columns))
     return figure
+
+
+def draw_legend(figure: "Figure", styles: Mapping[str, Style], most_columns: int) -> None:
+    """One legend for all panels, in lines of about the same length."""
+    from matplotlib.lines import Line2D
+
+    figure.legend(
+        handles=[
+            Line2D([], [], color=s.colour, ls=s.dash, marker=s.marker, ms=4, label=name)
+            for name, s in styles.items()
+        ],
+        loc="outside upper center",
+        ncols=math.ceil(len(styles) / math.ceil(len(styles) / most_columns)),
+        frameon=False,
+    )
 
 
 _METRICS = {"test_accuracy": "test accuracy, %", "train_loss": "training loss"}
 
 
-def _draw_panel(
-    ax: "Axes", panel: Sequence[Curve], styles: Mapping[str, Style], settings: Sequence[str]
+def draw_panel(
+    ax: "Axes", panel: Sequence[Curve], styles: Mapping[str, Style], scale: float = 1
 ) -> None:
+    """The curves of one panel with their intervals, multiplied by ``scale``."""
     ax.grid(color=PALE, lw=0.5)
     ax.set_axisbelow(True)
     if not panel:
         ax.text(0.5, 0.5, "no runs", transform=ax.transAxes, ha="center", va="center")
     for curve in panel:
         style = styles[curve.setting]
-        scale = 100 if curve.metric == "test_accuracy" else 1
         mean, low, high = ([scale * y for y in ys] for ys in (curve.mean, curve.low, curve.high))
         ax.fill_between(curve.epoch, low, high, color=style.colour, alpha=0.1, lw=0)
         every = max(len(mean) // 6, 1)
-        start = settings.index(curve.setting) * every // len(settings)  # spread the markers
+        start = [*styles].index(curve.setting) * every // len(styles)  # spread the markers
         (line,) = ax.plot(curve.epoch, mean, color=style.colour, ls=style.dash, lw=1.2)
         line.set(marker=style.marker, markersize=3.2, markevery=(start, every))
 

@@ -1,21 +1,29 @@
 """The files of a store: makes the folder of a new one, and checks that of an existing one."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import qneurons as qn
 from qneurons.study.errors import StudyError
 from qneurons.study.files import make_folder, replace, temporaries
 from qneurons.study.store.journal import Journal
 
-HEADER = {"format": "qneurons study store", "version": 1}  # the content of HEADER_FILE
+FORMATS = STUDY, COMPARISON = "qneurons study store", "qneurons comparison store"
+HEADER = {"format": STUDY, "version": 1}  # the content of HEADER_FILE
+COMPARISON_HEADER = {"format": COMPARISON, "version": 1}
 HEADER_FILE = "store.json"
 JOURNAL = "journal.jsonl"
 CHECKPOINTS = "checkpoints"
 RESERVATIONS = "claims"  # a name of format 1: older versions of qneurons look for it
 
 
-def create(folder: Path) -> None:
+def create(
+    folder: Path,
+    header: Mapping[str, Any] = HEADER,
+    inner_folders: Sequence[str] = (CHECKPOINTS, RESERVATIONS),
+) -> None:
     """Makes an empty store, unless the folder has a header or a journal with content."""
     path, journal = folder / HEADER_FILE, Journal(folder / JOURNAL)
     if path.exists() or (journal.path.exists() and journal.path.stat().st_size):
@@ -24,7 +32,7 @@ def create(folder: Path) -> None:
     # Another process may be making the same store, or was killed while it did.
     ours = {journal.path, journal.length_path, *temporaries(path)}
     ours |= {*temporaries(journal.length_path)}
-    folders = [folder / name for name in (CHECKPOINTS, RESERVATIONS)]
+    folders = [folder / name for name in inner_folders]
     found = set(folder.iterdir())
     for inner in folders:
         if inner.is_dir():
@@ -40,32 +48,36 @@ def create(folder: Path) -> None:
         make_folder(inner)
     journal.create()
     with journal.locked():
-        replace(path, json.dumps(HEADER).encode() + b"\n")  # last: this makes it a store
+        replace(path, json.dumps(header).encode() + b"\n")  # last: this makes it a store
 
 
-def check(folder: Path) -> None:
-    """Raises unless the folder is a store of this version."""
+def check(folder: Path, header: Mapping[str, Any] = HEADER) -> None:
+    """Raises unless the folder is such a store, of this version."""
     path = folder / HEADER_FILE
     try:
         text = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         if (folder / JOURNAL).exists():
-            remedy = f"restore it from a copy, or write {json.dumps(HEADER)} into it"
+            remedy = f"restore it from a copy, or write {json.dumps(header)} into it"
             raise StudyError(f"{path} is missing; {remedy}") from None
         what = "is not a store" if folder.exists() else "does not exist"
         raise StudyError(f"{folder} {what}; give the folder of a store") from None
     try:
         found = json.loads(text)
-        known, version = found["format"] == HEADER["format"], found["version"]
+        kind, version = found["format"], found["version"]
     except (ValueError, KeyError, TypeError):
-        known, version = False, None
-    if not known:
+        kind, version = None, None
+    if kind in FORMATS and kind != header["format"]:
+        raise StudyError(
+            f"{folder} is a {kind}, and this needs a {header['format']}; give another folder"
+        )
+    if kind != header["format"]:
         raise StudyError(
             f"{path} holds {text[:60]!r}, which does not name the format of a store; give the "
-            f"folder of a store, or write {json.dumps(HEADER)} into the file if this was one"
+            f"folder of a store, or write {json.dumps(header)} into the file if this was one"
         )
-    if version != HEADER["version"]:
+    if version != header["version"]:
         raise StudyError(
             f"store {folder} has format {version}, and qneurons {qn.__version__} reads format "
-            f"{HEADER['version']}; use the version of qneurons that wrote it"
+            f"{header['version']}; use the version of qneurons that wrote it"
         )

@@ -1,21 +1,18 @@
 """The store: the results of a study in one folder, safe from crashes and concurrent writers."""
 
-import hashlib
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-import qneurons as qn
 from qneurons.study.errors import StudyError
-from qneurons.study.files import explained, temporaries
+from qneurons.study.files import explained
 from qneurons.study.runs import Epoch, Run
-from qneurons.study.store import checkpoints, layout, locks
-from qneurons.study.store.journal import Journal
+from qneurons.study.store import checkpoints, layout
+from qneurons.study.store.ledger import Ledger
 from qneurons.study.store.records import ORIGIN, Records, Row, to_epoch
 from qneurons.study.store.tables import frame
 
@@ -26,53 +23,21 @@ if TYPE_CHECKING:
 CONDITIONS = ("device_type", "precision", "fingerprint")  # results compare only if these are equal
 
 
-class Store:
-    """A folder with a journal and checkpoints; see ``layout`` for its files.
+class Store(Ledger[Records]):
+    """A folder with a journal and checkpoints; see ``layout`` for its files."""
 
-    The journal is the truth and only grows; see ``Journal`` and ``Records``. Several processes may
-    use a store at once, on one machine or on a shared folder whose ``flock`` works. Each reserves
-    the runs that it trains.
-    """
+    header = layout.HEADER
+    inner_folders = (layout.CHECKPOINTS, layout.RESERVATIONS)
 
     def __init__(self, folder: Path, *, readonly: bool) -> None:
-        self.folder = folder
-        self.readonly = readonly
-        self.records = Records()
-        self._journal = Journal(folder / layout.JOURNAL)
+        super().__init__(folder, readonly=readonly)
         self._checkpoints = folder / layout.CHECKPOINTS
         self._verified: set[str] = set()
 
-    @classmethod
-    def open(cls, folder: Path, *, create: bool = False, readonly: bool = False) -> "Store":
-        """Opens a store. ``create`` makes it first if there is none.
-
-        ``readonly`` writes nothing, so it can read a store while others write to it.
-        """
-        store = cls(Path(folder), readonly=readonly)
-        with explained(f"store {folder}"):
-            if create and not readonly:
-                layout.create(store.folder)
-            layout.check(store.folder)
-            if not readonly:
-                with store._journal.locked():  # fails now rather than later if it is not writable
-                    pass
-        store.refresh()
-        return store
+    def _nothing_recorded(self) -> Records:
+        return Records()
 
     # --- reading ----------------------------------------------------------------------------------
-
-    def refresh(self) -> None:
-        """Reads what was recorded since the last refresh, also by other processes."""
-        with explained(f"store {self.folder}"):
-            entries = self._journal.read()
-        for line, entry in entries:
-            try:
-                self.records.apply(line, entry)
-            except (ValueError, KeyError, TypeError, IndexError) as error:
-                raise StudyError(
-                    f"{self._journal.path}, line {line}, is not understood ({error!r}): it was "
-                    f"written by another version than qneurons {qn.__version__}; use that version"
-                ) from error
 
     def runs(self) -> dict[str, Run]:
         return dict(self.records.runs)
@@ -166,30 +131,6 @@ class Store:
 
     # --- writing ----------------------------------------------------------------------------------
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Inside the block no other process writes, and everything recorded has been read."""
-        self._refuse_readonly()
-        with explained(f"store {self.folder}"), self._journal.locked():
-            self.refresh()
-            yield
-
-    def reserve(self, run_ids: Sequence[str]) -> locks.Reservation:
-        """Refreshes, and reserves those of the runs that no running process has reserved."""
-        with self._writing():
-            return locks.reserve(self.folder / layout.RESERVATIONS, run_ids)
-
-    def begin(self, provenance: dict[str, Any]) -> str:
-        """Records a provenance, and returns its id for ``commit``."""
-        content = json.dumps(provenance, sort_keys=True, allow_nan=False)
-        id = hashlib.sha256(content.encode()).hexdigest()[:16]
-        with self._writing():
-            self._sweep()
-            if id not in self.records.provenance:
-                self._journal.append({"kind": "provenance", "id": id, "content": provenance})
-                self.refresh()
-        return id
-
     def commit(
         self,
         runs: Sequence[Run],
@@ -236,23 +177,9 @@ class Store:
             self.refresh()
             self._sweep()
 
-    def tidy(self) -> None:
-        """Deletes the files that killed processes left. Errors are ignored: they do no harm."""
-        with suppress(StudyError), self._writing():
-            self._sweep()
-            locks.sweep(self.folder / layout.RESERVATIONS)
-
     def _sweep(self) -> None:
-        """Deletes checkpoints that no run needs, and temporary files of killed processes."""
+        """Deletes also the checkpoints that no run needs."""
         ended = self.diverged()
         needed = {saved.file for id, saved in self.records.saved.items() if id not in ended}
         checkpoints.sweep(self._checkpoints, needed)
-        # Only the holder of the lock makes such files, and that is this process.
-        for path in (self._journal.length_path, self.folder / layout.HEADER_FILE):
-            for temporary in temporaries(path):
-                with suppress(OSError):
-                    temporary.unlink()
-
-    def _refuse_readonly(self) -> None:
-        if self.readonly:
-            raise StudyError(f"store {self.folder} was opened for reading only")
+        super()._sweep()

@@ -1,0 +1,112 @@
+"""``qneurons compare``: settings compared in a training of the user's own."""
+
+import ast
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from qneurons.cli.stopping import SIGNALS
+from qneurons.cli.terminal import Debug, console, one_line_errors
+from qneurons.study.errors import StudyError, unknown
+
+
+def compare(
+    training: Annotated[
+        str, typer.Argument(metavar="FILE:FUNCTION", help="As in my_training.py:train.")
+    ],
+    settings: Annotated[
+        str, typer.Option(help="base, limit, c0.1, a1, a1/20, or plain activations such as silu.")
+    ] = "base,limit,c0.1,a1",
+    seeds: Annotated[int, typer.Option(min=1, help="Their number.")] = 10,
+    param: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUES", help="A grid, as in lr=0.05,0.1; may be repeated."),
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where everything goes; else qneurons-<file>."),
+    ] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="The metric that decides; else the first test metric.")
+    ] = None,
+    choose_by: Annotated[
+        str | None,
+        typer.Option(help="The metric that chooses parameters; else the first val metric."),
+    ] = None,
+    smaller: Annotated[
+        str | None, typer.Option(help="Metrics of which smaller is better; else by their names.")
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep trials that other code of the training made.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Train a model of yours with several activations, and say which of them helps.
+
+    Ctrl-C loses the trial that is running; the same command goes on with the others.
+
+    Exit codes: 0 finished, 130 Ctrl-C, 1 error or failed trials, 2 wrong usage.
+    """
+    with one_line_errors(debug):
+        function = load_function(training)
+        from qneurons.comparison import compare as run
+
+        try:
+            found = run(
+                function,
+                settings.split(","),
+                seeds,
+                store or f"qneurons-{Path(training.partition(':')[0]).stem}",
+                params=dict(map(parse_param, param or ())),
+                metric=metric,
+                choose_by=choose_by,
+                smaller=smaller.split(",") if smaller else None,
+                keep=keep,
+                say=console().print,
+            )
+        except KeyboardInterrupt:
+            raise typer.Exit(128 + SIGNALS[0]) from None
+        if found.failed:
+            raise typer.Exit(1)
+
+
+def load_function(text: str) -> Callable[[Any], object]:
+    """Imports ``file.py:function``. The folder of the file is searched for what it imports."""
+    path, colon, name = text.rpartition(":")
+    file = Path(path)
+    if not (colon and name and file.suffix == ".py"):
+        raise StudyError(f"cannot read {text!r}; write file and function, as my_training.py:train")
+    if not file.is_file():
+        raise StudyError(f"there is no file {path}; check the path")
+    sys.path.insert(0, str(file.resolve().parent))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module  # as an import does: pickling looks for it there
+    spec.loader.exec_module(module)
+    function = getattr(module, name, None)
+    if not callable(function):
+        own = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
+        raise unknown(f"function of {path}", name, own)
+    return function
+
+
+def parse_param(text: str) -> tuple[str, list[Any]]:
+    """Reads ``lr=0.05,0.1``. What is no number is a text."""
+    name, equals, values = text.partition("=")
+    if not (equals and name and values):
+        raise StudyError(f"cannot read the parameter {text!r}; write for example lr=0.05,0.1")
+    return name, [_value(value) for value in values.split(",")]
+
+
+def _value(text: str) -> Any:
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+    return value if isinstance(value, int | float) else text

@@ -1,0 +1,82 @@
+"""The arms of a comparison: the study's settings, and plain activations as rivals."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from torch import nn
+
+from qneurons.activations import rows
+from qneurons.conversion import OTHER_ACTIVATIONS
+from qneurons.schedules import Annealed, AnnealedOver
+from qneurons.study.errors import StudyError
+from qneurons.study.runs import parse_setting
+
+BASE = "base"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What the activations of a model become.
+
+    ``name`` is the notation, as tables show it: ``base``, ``limit``, ``c0.1``, ``a1@0.5``,
+    ``a1/20``, ``relu``, or ``a1``, which is annealed over as many epochs as the training has.
+    """
+
+    name: str
+    annealed_from: float | None = None  # if the number of epochs is still to be found out
+
+    def setting(self, epochs: int | None) -> str:
+        """The notation with the number of epochs of the training in it."""
+        if self.annealed_from is None:
+            return self.name
+        # With one epoch nothing can be annealed.
+        return str(AnnealedOver(self.annealed_from, max(epochs or 0, 2)))
+
+
+def parse_arm(text: str) -> Arm:
+    if text in rivals():
+        return Arm(text)
+    try:
+        setting = parse_setting(text)
+    except StudyError:
+        setting = None
+    if setting is None or setting.kind == "gradient-noise":
+        raise StudyError(
+            f"cannot read the setting {text!r}; write 'base', 'limit', 'c<lam>' (constant), "
+            "'a<lam0>', 'a<lam0>@<gamma>' or 'a<lam0>/<epochs>' (annealed), for example 'c0.1', "
+            f"'a1' or 'a1/20', or an activation: {', '.join(rivals())}"
+        )
+    schedule = setting.schedule
+    if isinstance(schedule, Annealed) and "@" not in text:
+        return Arm(str(schedule), schedule.lam0)
+    # "a1" alone has its own meaning here, so the paper's rate is always written.
+    is_papers = isinstance(schedule, Annealed) and schedule.gamma == Annealed.gamma
+    return Arm(f"{setting}@{Annealed.gamma}" if is_papers else str(setting))
+
+
+def parse_arms(settings: Iterable[str]) -> list[Arm]:
+    """The arms in their order, ``base`` first, because everything is compared with it."""
+    if isinstance(settings, str):
+        settings = settings.split(",")
+    named = {arm.name: arm for arm in (parse_arm(text.strip()) for text in settings)}
+    others = [arm for name, arm in named.items() if name != BASE]
+    if not others:
+        raise StudyError(
+            "there is nothing to compare with base; give settings such as ['base', 'limit', 'c0.1']"
+        )
+    return [Arm(BASE), *others]
+
+
+def rivals() -> dict[str, Callable[[], nn.Module]]:
+    """The plain activations that torch has as modules, by name."""
+
+    def maker(module: type[nn.Module], **options: object) -> Callable[[], nn.Module]:
+        return lambda: module(**options)
+
+    of_table = {
+        row.name: maker(row.module, **row.parameters, **row.options)
+        for row in rows()
+        if row.module is not None
+    }
+    others = {cls.__name__.lower(): maker(cls) for cls in OTHER_ACTIVATIONS if cls != nn.Threshold}
+    return of_table | others

@@ -1,0 +1,189 @@
+"""``qneurons.compare``: does it help my model, and what should I set?"""
+
+import functools
+import io
+import shutil
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qneurons.study.errors import StudyError
+
+if TYPE_CHECKING:
+    from qneurons.comparison.trial import Trial
+    from qneurons.report.rendering import Table
+
+_say = functools.partial(print, flush=True)  # live, also into a file
+DEFAULT_SETTINGS = ("base", "limit", "c0.1", "a1")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of :func:`compare`."""
+
+    answer: str  # in a sentence, and what to set
+    table: "Table" = field(repr=False)
+    page: Path
+    failed: Mapping[str, str]  # why a trial failed, by its name
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        from qneurons.report.rendering import to_rich
+
+        text = io.StringIO()
+        Console(file=text, width=shutil.get_terminal_size((160, 24)).columns).print(
+            to_rich(self.table)
+        )
+        return f"{text.getvalue()}\n{self.answer}\nThe page with tables and figures: {self.page}"
+
+
+def compare(
+    train: "Callable[[Trial], object]",
+    settings: Iterable[str] = DEFAULT_SETTINGS,
+    seeds: int | Iterable[int] = 10,
+    store: str | Path = "qneurons-compare",
+    *,
+    params: Mapping[str, Iterable[Any]] | None = None,
+    metric: str | None = None,
+    choose_by: str | None = None,
+    smaller: Collection[str] | None = None,
+    keep: bool = False,
+    say: Callable[[str], None] = _say,
+) -> Comparison:
+    r"""Trains a model of yours with several activations, and says which of them helps.
+
+    ``train`` is called with a :class:`Trial` for every setting and seed, seed by seed. It puts the
+    setting into its model by ``trial.convert(model)``, and calls ``trial.report(...)`` with its
+    metrics after every epoch. Finished trials are kept in ``store``: after a crash, Ctrl-C or a
+    kill the same call goes on. It writes a page to ``store/report``.
+
+    Args:
+        train: your training.
+        settings: ``"base"`` (the model as it is), ``"limit"``, ``"c0.1"`` (constant λ), ``"a1"`` (λ
+            annealed from 1 over the epochs of the training), ``"a1@0.5"``, ``"a1/20"``, or a plain
+            activation such as ``"silu"``. ``base`` is always trained.
+        seeds: their number, or the seeds themselves. Fix it before you look at results.
+        store: the folder of this comparison.
+        params: a grid that the training reads, as in ``trial.params["lr"]``: a list of values for
+            each name. Every setting is compared at its own best values, and at those of base.
+        metric: the metric that decides. Default: the first that begins with ``test``, else the
+            first.
+        choose_by: the metric by which the values of ``params`` are chosen, of a validation set.
+            Default: the first that begins with ``val``.
+        smaller: the metrics of which smaller is better. Default: those with a word such as ``loss``
+            or ``error`` in their names.
+        keep: keep trials that were made by other code of ``train``.
+        say: shows a line of text.
+
+    Returns:
+        the answer, the table and the path of the page.
+    """
+    check_installed()
+    from qneurons.comparison.arms import parse_arms
+    from qneurons.comparison.fingerprint import fingerprint
+    from qneurons.comparison.page import gain_table, summary_lines, write_comparison
+    from qneurons.comparison.results import Metrics, Results, answer
+    from qneurons.comparison.session import Session, make_grid, plan
+    from qneurons.comparison.store import TrialStore
+
+    if not callable(train):
+        raise StudyError(f"train must be a function of a trial, got {train!r}")
+    arms, grid = parse_arms(settings), make_grid(params or {})
+    specs = plan(arms, check_seeds(seeds), grid)
+    metrics = Metrics(metric, choose_by, smaller)
+    folder, code = Path(store), fingerprint(train)
+    name = getattr(train, "__qualname__", type(train).__name__)
+    opened = TrialStore.open(folder / "store", create=True)
+    opened.begin_training(name, code, keep=keep)
+
+    def check_names(names: Sequence[str]) -> None:
+        metrics.check(names, has_grid=len(grid) > 1)
+        known = opened.metric_names()
+        if known and {*known} != {*names}:
+            raise StudyError(
+                f"this training reports {', '.join(names)}, and the trials in {folder} reported "
+                f"{', '.join(known)}; report the same names, or give another store"
+            )
+
+    if names := opened.metric_names():
+        check_names(names)
+
+    def results() -> Results | None:
+        done = [opened.finished[spec.id] for spec in specs if spec.id in opened.finished]
+        any_reported = any(trial.measured.metrics for trial in done)
+        return Results(done, arms, grid, metrics) if any_reported else None
+
+    def on_seed() -> None:
+        if (so_far := results()) is not None:
+            for line in summary_lines(so_far):
+                say(line)
+
+    by_name = {arm.name: arm for arm in arms}
+    origin = opened.begin(_origin())
+    session = Session(train, opened, by_name, code, origin, check_names, say)
+    num_done = sum(spec.id in opened.finished for spec in specs)
+    if num_done:
+        say(f"{num_done} of {len(specs)} trials are in {folder} already")
+    try:
+        session.run(specs, on_seed)
+    except KeyboardInterrupt:
+        num_done = sum(spec.id in opened.finished for spec in specs)
+        say(f"stopped: {num_done} of {len(specs)} trials are in {folder}; the same call goes on")
+        raise
+    found = results()
+    if found is None:
+        raise StudyError(
+            f"all of the {len(specs)} trials failed or diverged in their first epoch, see above; "
+            "correct the training, and give another store"
+        )
+    failed = {str(spec): session.failed[spec.id] for spec in specs if spec.id in session.failed}
+    origins = list(opened.records.provenance.values())
+    title = folder.resolve().name
+    page = write_comparison(folder / "report", title, found, origins, failed, len(specs))
+    verdict = answer(found)
+    if failed:
+        say(f"{len(failed)} of {len(specs)} trials failed; the same call tries them again")
+    text = f"{verdict.sentence} {verdict.advice}"
+    comparison = Comparison(text, gain_table(found.at_best()), page, failed)
+    say(str(comparison))
+    return comparison
+
+
+def check_installed() -> None:
+    """Raises before anything is trained if a package of the extra ``study`` is missing."""
+    try:
+        import jinja2  # noqa: F401
+        import matplotlib  # noqa: F401
+        import polars  # noqa: F401
+        import rich  # noqa: F401
+        import scipy  # type: ignore[import-untyped]  # noqa: F401
+    except ModuleNotFoundError as missing:
+        raise StudyError(
+            f"compare needs {missing.name}, which is not installed: pip install 'qneurons[study]'"
+        ) from None
+
+
+def check_seeds(seeds: int | Iterable[int]) -> list[int]:
+    found = list(range(seeds)) if isinstance(seeds, int) else list(dict.fromkeys(seeds))
+    if not found or not all(isinstance(seed, int) and 0 <= seed < 2**63 for seed in found):
+        raise StudyError(
+            f"seeds is {seeds!r}; give their number, at least 1, or a list such as [0, 1, 2], with "
+            "seeds from 0 to 2**63 - 1"
+        )
+    return found
+
+
+def _origin() -> dict[str, Any]:
+    """Where the trials come from; without the date, so that one entry serves all sessions."""
+    import shlex
+
+    import torch
+
+    from qneurons.provenance import provenance
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    content = provenance(device, shlex.join(sys.argv))
+    return {name: value for name, value in content.items() if name != "date"}

@@ -1,0 +1,309 @@
+"""From finished trials to numbers: gains over base, the best parameters, costs, the answer."""
+
+import math
+import statistics
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+from scipy import stats  # type: ignore[import-untyped]
+
+from qneurons.comparison.arms import BASE, Arm, rivals
+from qneurons.comparison.session import Grid
+from qneurons.comparison.store import Finished, params_texts
+from qneurons.report.comparisons import Best, Cell, Contrast, Final, Metric, contrasts
+from qneurons.report.inference import ALPHA, estimate
+from qneurons.report.page import HELPS, HURTS
+from qneurons.report.rendering import difference_texts, p_text
+from qneurons.study.errors import StudyError, unknown
+
+UNSETTLED = "no setting is shown to help"
+POWER, MOST_SEEDS = 0.8, 1000  # of a repetition that is to show the gain
+_SMALLER = ("loss", "error", "perplexity", "nll", "mse", "mae", "rmse")
+_CELL = Cell("", "", False, "")  # all arms of a comparison share it
+_NO_BEST = Best(0, estimate(()), math.nan)
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Which of the reported numbers decides, which one chooses parameters, and what is better."""
+
+    metric: str | None = None
+    choose_by: str | None = None
+    smaller: Collection[str] | None = None  # names for which smaller is better
+
+    def check(self, names: Sequence[str], *, has_grid: bool) -> tuple[str, str | None]:
+        """The name that decides and the one that chooses; raises if they cannot be used."""
+        if not names:
+            raise StudyError(
+                "report() was called without a metric; call for example "
+                "trial.report(test_accuracy=0.97)"
+            )
+        for name in filter(None, (self.metric, self.choose_by, *(self.smaller or ()))):
+            if name not in names:
+                raise unknown("metric", name, names)
+        validating = [name for name in names if name.startswith("val")]
+        chooser = self.choose_by or next(iter(validating), None)
+        tested = [name for name in names if name.startswith("test")]
+        others = [name for name in names if name != chooser]
+        metric = self.metric or next(iter(tested + others + list(names)))
+        if has_grid and chooser is None:
+            raise StudyError(
+                "the parameters have several values, and the best must not be chosen on the test "
+                "metric; report also one of a validation set, as in trial.report(val_accuracy=...)"
+            )
+        if has_grid and (chooser == metric or str(chooser).startswith("test")):
+            raise StudyError(
+                f"parameters must not be chosen by {chooser!r}, which would favour luck; choose by "
+                "a metric of a validation set, as in choose_by='val_accuracy'"
+            )
+        return metric, chooser
+
+    def describe(self, name: str, trials: Iterable[Finished]) -> Metric:
+        words = name.lower().split("_")
+        higher = name not in self.smaller if self.smaller else not {*words} & {*_SMALLER}
+        values = (x for trial in trials for x in trial.measured.metrics.get(name, ()))
+        percent = bool({*words} & {"acc", "accuracy"}) and all(0 <= x <= 1 for x in values)
+        return Metric(name, name.replace("_", " "), higher=higher, percent=percent)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One arm at one point of the grid, beside base."""
+
+    arm: Arm
+    setting: str  # what convert understands
+    params: str  # the point of the grid in words
+    trials: Sequence[Finished]  # one for each seed
+    final: Final
+    contrast: Contrast | None  # with base; None for base itself
+    seconds: float  # median over epochs
+    peak_bytes: int | None
+
+
+class Results:
+    """Every number of a comparison, computed from the finished trials."""
+
+    def __init__(
+        self, trials: Sequence[Finished], arms: Sequence[Arm], grid: Grid, metrics: Metrics
+    ) -> None:
+        self.trials, self.arms, self.grid, self._metrics = trials, arms, grid, metrics
+        self.names = next(filter(None, ([*t.measured.metrics] for t in trials)), [])
+        metric, chooser = metrics.check(self.names, has_grid=len(grid) > 1)
+        self.metric = metrics.describe(metric, trials)
+        self.chooser = metrics.describe(chooser, trials) if chooser else None
+        self.metrics = [self.metric, *(self._describe(n) for n in self.names if n != metric)]
+        self._by_place: dict[tuple[str, object], list[Finished]] = {}
+        for trial in trials:
+            self._by_place.setdefault((trial.spec.arm, trial.spec.params), []).append(trial)
+
+    def _describe(self, name: str) -> Metric:
+        return self._metrics.describe(name, self.trials)
+
+    def trials_of(self, arm: Arm, point: int) -> list[Finished]:
+        """The trials of an arm at a point of the grid."""
+        return self._by_place.get((arm.name, self.grid[point]), [])
+
+    @cached_property
+    def best(self) -> dict[Arm, int]:
+        """The best point of the grid for every arm, by the mean of the validation metric.
+
+        A point with fewer diverged trials is better, whatever the mean.
+        """
+
+        def quality(arm: Arm, point: int) -> tuple[float, float]:
+            values = [self._quality(trial) for trial in self.trials_of(arm, point)]
+            finite = [value for value in values if math.isfinite(value)]
+            return len(finite) - len(values), statistics.fmean(finite) if finite else -math.inf
+
+        points = range(len(self.grid))
+        return {arm: max(points, key=partial(quality, arm)) for arm in self.arms}
+
+    def _quality(self, trial: Finished) -> float:
+        """The validation metric, with the sign with which larger is better."""
+        if self.chooser is None or trial.measured.diverged:
+            return -math.inf if trial.measured.diverged else 0.0
+        value = final_value(trial, self.chooser)
+        return value if self.chooser.higher else -value
+
+    def at_best(self, metric: Metric | None = None) -> list[Row]:
+        """Every arm at its own best.
+
+        Every seed takes the point that is best on its own validation metric. One point for all
+        seeds would be luck that they share, and the test would take it for an effect.
+        """
+        chosen = {}
+        for arm in self.arms:
+            by_seed: dict[int, list[Finished]] = {}
+            for point in range(len(self.grid)):
+                for trial in self.trials_of(arm, point):
+                    by_seed.setdefault(trial.spec.seed, []).append(trial)
+            chosen[arm] = [max(trials, key=self._quality) for trials in by_seed.values()]
+        return self._rows(metric or self.metric, chosen, self.best)
+
+    def at_common(self, metric: Metric | None = None) -> list[Row]:
+        """Every arm at the best point of base."""
+        point = self.best[self.arms[0]]
+        chosen = {arm: self.trials_of(arm, point) for arm in self.arms}
+        return self._rows(metric or self.metric, chosen, dict.fromkeys(self.arms, point))
+
+    def _rows(
+        self, metric: Metric, chosen: Mapping[Arm, Sequence[Finished]], points: Mapping[Arm, int]
+    ) -> list[Row]:
+        finals = [final_values(arm.name, trials, metric) for arm, trials in chosen.items()]
+        found = contrasts(finals, lambda names: [(name, BASE) for name in names if name != BASE])
+        by_arm = {row.setting: row for row in found}
+        rows = []
+        for (arm, trials), final in zip(chosen.items(), finals, strict=True):
+            there = self.trials_of(arm, points[arm])
+            setting = there[0].setting if there else arm.name
+            params = ", ".join(params_texts(self.grid[points[arm]]))
+            contrast = by_arm.get(arm.name)
+            rows.append(Row(arm, setting, params, trials, final, contrast, *_costs(trials)))
+        return rows
+
+
+def final_value(trial: Finished, metric: Metric) -> float:
+    """The mean over the last tenth of the epochs, as in the study."""
+    reported = trial.measured.metrics[metric.name]
+    return statistics.fmean(reported[-max(len(reported) // 10, 1) :])
+
+
+def final_values(arm: str, trials: Sequence[Finished], metric: Metric) -> Final:
+    """The final values of an arm by seed."""
+    values, diverged, last = {}, [], 0
+    for trial in trials:
+        if trial.measured.diverged:
+            diverged.append(trial.spec.seed)
+        else:
+            values[trial.spec.seed] = final_value(trial, metric)
+            last = max(last, len(trial.measured.seconds))
+    end = (values, tuple(diverged), estimate(values.values()), _NO_BEST)
+    return Final(_CELL, arm, metric, last - max(last // 10, 1) + 1, last, *end)
+
+
+def _costs(trials: Sequence[Finished]) -> tuple[float, int | None]:
+    """The median time of an epoch, and the peak of memory."""
+    seconds = [second for trial in trials for second in trial.measured.seconds]
+    peaks = [trial.measured.peak_bytes for trial in trials if trial.measured.peak_bytes]
+    return statistics.median(seconds) if seconds else math.nan, max(peaks, default=None)
+
+
+def seeds_to_show(contrast: Contrast, family: int) -> int | None:
+    """With so many seeds in all a gain of this size is shown in four of five repetitions.
+
+    It assumes that the true gain is the measured one. None if it takes more than ``MOST_SEEDS``.
+    """
+    gain, n = contrast.gain, np.arange(2, MOST_SEEDS + 1)
+    if not gain.n >= 2 or gain.mean == 0:
+        return None
+    least = math.ceil(1 - math.log2(ALPHA / family))  # with fewer no sign-flip test can show it
+    if gain.sd == 0:
+        return least
+    critical = stats.t.isf(ALPHA / family / 2, n - 1)
+    power = stats.nct.sf(critical, n - 1, abs(gain.mean) / gain.sd * np.sqrt(n))
+    enough = np.flatnonzero(power >= POWER)
+    return max(least, int(n[enough[0]])) if len(enough) else None
+
+
+def more_seeds(contrast: Contrast, family: int) -> int | None:
+    """How many more seeds would show the difference; see :func:`seeds_to_show`."""
+    total = seeds_to_show(contrast, family)
+    return None if total is None else max(total - contrast.gain.n, 1)
+
+
+def prospect(row: Row, family: int) -> str:
+    """What is settled, or how many more seeds would settle it."""
+    contrast = row.contrast
+    if contrast is None:
+        return ""
+    if contrast.outcome != "unclear":
+        return contrast.outcome
+    if contrast.gain.n < 2:
+        return "needs two seeds"
+    if not any(contrast.by_seed.values()):
+        return "the same as base in every trial"
+    more = more_seeds(contrast, family)
+    if more is None:
+        return f"unclear; a difference this small would take over {MOST_SEEDS:,} seeds"
+    seeds = f"{more} more seed{'s' * (more > 1)}"
+    return f"unclear; if the difference is real, about {seeds} would show it"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Whether it helps, in a sentence, and what to set."""
+
+    word: str
+    sentence: str
+    advice: str
+
+
+def answer(results: Results) -> Answer:
+    """The answer at the best parameters of each arm."""
+    _, *rows = results.at_best()
+    better, worse = ([r for r in rows if _outcome(r) == word] for word in ("better", "worse"))
+    measured = [row.contrast for row in rows if row.contrast and row.contrast.gain.n >= 2]
+    keep = "Keep the activation that the model has."
+    if not (better or worse or measured):
+        sentence = f"There are too few seeds to compare {results.metric.title}."
+        return Answer(UNSETTLED, sentence, "Run at least two seeds.")
+    top = max(better or rows, key=_mean_gain)
+    if better:
+        others = [row.arm.name for row in better if row is not top]
+        also = f" {_listed(others)} help{'s' * (len(others) == 1)} too." if others else ""
+        return Answer(HELPS, f"{top.arm.name} helps: {_gain_text(top)}.{also}", advice(top))
+    if len(worse) == len(rows):
+        least = f"the least harmful, {top.arm.name}, gives {_gain_text(top)}"
+        return Answer(HURTS, f"Every setting hurts: {least}.", keep)
+    sentence = (
+        f"No setting is shown to help: the best, {top.arm.name}, gives {_gain_text(top)}: "
+        f"{prospect(top, len(rows))}."
+    )
+    if (excluded := max((c.gain.high for c in measured), default=0.0)) > 0:
+        high = difference_texts(estimate([excluded]), results.metric)[0]
+        sentence += f" No 95 % interval reaches a gain above {high}{_unit(results.metric)}."
+    if worse:
+        names = [row.arm.name for row in worse]
+        sentence += f" {_listed(names)} hurt{'s' * (len(names) == 1)}."
+    return Answer(UNSETTLED, sentence, keep)
+
+
+def advice(row: Row) -> str:
+    """What to set, as code."""
+    at = f", with {row.params}" if row.params else ""
+    if row.arm.name in rivals():
+        return f"Set the plain activation {row.arm.name} in the model{at}."
+    code = f'model = qn.convert(model, "{row.setting}")'
+    if row.setting.startswith("a"):
+        code += "; scheduler = qn.LambdaScheduler(model); scheduler.step() after every epoch"
+    return f"Set {code}{at}."
+
+
+def _outcome(row: Row) -> str:
+    return row.contrast.outcome if row.contrast else "unclear"
+
+
+def _mean_gain(row: Row) -> float:
+    return row.contrast.gain.mean if row.contrast and row.contrast.gain.n else -math.inf
+
+
+def _unit(metric: Metric) -> str:
+    return " points" if metric.percent else ""
+
+
+def _gain_text(row: Row) -> str:
+    contrast = row.contrast
+    if contrast is None or not contrast.difference.n:
+        return "no number, because its trials diverged"
+    mean, interval = difference_texts(contrast.difference, contrast.metric)
+    unit, equals = _unit(contrast.metric), "= " * (contrast.p_holm >= 0.001)
+    return (
+        f"{contrast.metric.title} {mean} {interval}{unit} against base over "
+        f"{contrast.difference.n} seeds (corrected p {equals}{p_text(contrast.p_holm)})"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

@@ -1,0 +1,180 @@
+"""A trial: one training by the user's own function, which converts a model and reports epochs."""
+
+import math
+import random
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qneurons.arguments import Mode
+from qneurons.comparison.arms import BASE, rivals
+from qneurons.conversion import (
+    Selector,
+    choose_activations,
+    convert,
+    describe_unconverted,
+    replace_activations,
+)
+from qneurons.modules import QActivation
+from qneurons.scheduler import LambdaScheduler
+from qneurons.study.errors import StudyError
+
+
+class Diverged(Exception):
+    """Ends a training that reported a number that is not finite."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a trial gives: its metrics and seconds epoch by epoch, and its peak memory on CUDA."""
+
+    metrics: dict[str, list[float]]
+    seconds: list[float]
+    peak_bytes: int | None
+    diverged: bool
+
+
+@dataclass
+class Trial:
+    """What :func:`qneurons.compare` hands to a training.
+
+    Attributes:
+        seed (int): the seed of this trial. torch, numpy and random are seeded with it already.
+        params (dict): the values of the grid for this trial, as in ``trial.params["lr"]``.
+        setting (str): the setting of this trial, as in ``"c0.1"``.
+    """
+
+    setting: str
+    seed: int
+    params: Mapping[str, Any]
+    check_names: Callable[[Sequence[str]], None] = field(default=lambda names: None, repr=False)
+    on_epoch: Callable[[int, Mapping[str, float]], None] = field(
+        default=lambda epoch, metrics: None, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        self._schedulers: list[LambdaScheduler] = []
+        self._metrics: dict[str, list[float]] = {}
+        self._seconds: list[float] = []
+        self._is_converted = self._has_diverged = False
+        self._since = time.perf_counter()
+
+    def convert(
+        self,
+        model: nn.Module,
+        *,
+        phi: float = 1e-3,
+        eval_mode: Mode = "limit",
+        include: Selector | Iterable[Selector] = ("*",),
+        exclude: Selector | Iterable[Selector] = (),
+    ) -> nn.Module:
+        """Puts the setting of this trial into a model, in place.
+
+        Call it before the optimizer is made. The options are those of :func:`qneurons.convert`.
+
+        Returns:
+            the model, or the new module if the model is itself an activation.
+        """
+        try:
+            chosen = choose_activations(model, include, exclude)
+        except ValueError as error:
+            raise StudyError(f"there is nothing to compare: {error}") from None
+        if self.setting in (plain := rivals()):
+            if unconverted := describe_unconverted(model):
+                warnings.warn(f"not converted: {'; '.join(unconverted)}", stacklevel=2)
+            model = replace_activations(model, chosen, lambda row: plain[self.setting]())
+        elif self.setting != BASE:
+            options = {"include": include, "exclude": exclude}
+            model = convert(model, self.setting, phi, eval_mode, **options)
+            parts = [part for part in model.modules() if isinstance(part, QActivation)]
+            if any(part.schedule is not None for part in parts):
+                self._schedulers.append(LambdaScheduler(model))
+        self._is_converted = True
+        self._since = time.perf_counter()  # building and moving a model is no part of an epoch
+        return model
+
+    def report(self, **metrics: float) -> None:
+        """Records and shows the metrics of an epoch, and sets λ for the next one.
+
+        Call it once after every epoch, always with the same names. A number that is not finite
+        ends the trial: it is recorded as diverged.
+        """
+        seconds = time.perf_counter() - self._since
+        if not self._is_converted:
+            raise StudyError(
+                "the training reports before it has converted a model, so all settings would train "
+                "the same; call model = trial.convert(model) first"
+            )
+        if not self._metrics:
+            self.check_names(list(metrics))
+        elif self._metrics.keys() != metrics.keys():
+            raise StudyError(
+                f"epoch {len(self._seconds) + 1} reports {', '.join(metrics) or 'nothing'}, and "
+                f"the epochs before reported {', '.join(self._metrics)}; report the same names "
+                "after every epoch"
+            )
+        values = {name: _number(name, value) for name, value in metrics.items()}
+        bad = [name for name, value in values.items() if not math.isfinite(value)]
+        if bad or self._has_diverged:
+            self._has_diverged = True
+            raise Diverged(f"{bad[0]} is {values[bad[0]]}" if bad else "it has diverged before")
+        for name, value in values.items():
+            self._metrics.setdefault(name, []).append(value)
+        self._seconds.append(seconds)
+        for scheduler in self._schedulers:
+            scheduler.step()
+        self.on_epoch(len(self._seconds), values)
+        self._since = time.perf_counter()
+
+
+def run_trial(train: Callable[[Trial], object], trial: Trial) -> tuple[Measured, str]:
+    """Trains, and gives what was measured, and how it diverged, if it did.
+
+    It knows neither store nor display, so that it can run in another process.
+    """
+    seed_everything(trial.seed)
+    for device in _cuda_devices():
+        torch.cuda.reset_peak_memory_stats(device)
+    why = ""
+    try:
+        train(trial)
+    except Diverged as error:
+        why = str(error)
+    if not trial._metrics and not trial._has_diverged:
+        raise StudyError(
+            "the training has reported nothing; call trial.report(test_accuracy=...) after every "
+            "epoch"
+        )
+    peak = max(map(torch.cuda.max_memory_allocated, _cuda_devices()), default=0)
+    measured = Measured(trial._metrics, trial._seconds, peak or None, trial._has_diverged)
+    return measured, why
+
+
+def _cuda_devices() -> range:
+    """Those that may be in use: a training on the CPU must not start CUDA."""
+    return range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)
+
+
+def seed_everything(seed: int) -> None:
+    """Seeds the generators that a training may draw from: torch, random and numpy."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    try:
+        import numpy as np
+    except ModuleNotFoundError:
+        return
+    np.random.seed(seed % 2**32)  # noqa: NPY002  trainings may use the old generator
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value.detach() if isinstance(value, Tensor) else value)
+    except (TypeError, ValueError):
+        raise StudyError(
+            f"{name} must be a number, got {value!r}; report for example {name}=0.97"
+        ) from None

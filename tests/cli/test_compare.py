@@ -1,0 +1,89 @@
+"""``qneurons compare``: a file and a function in, a table and a page out."""
+
+import pytest
+
+for package in ("jinja2", "matplotlib", "polars", "scipy"):
+    pytest.importorskip(package)
+
+from qneurons.cli.compare import parse_param
+from qneurons.study.errors import StudyError
+
+TRAINING = """
+from torch import nn
+import beside
+
+def train(trial):
+    trial.convert(nn.Sequential(nn.ELU()))
+    lr = trial.params.get("lr", 1)
+    trial.report(test_score=beside.NUMBER + trial.seed, val_score=lr)
+
+def broken(trial):
+    train(trial)
+    if trial.seed == 1 and trial.setting == "limit":
+        raise ZeroDivisionError("by chance")
+"""
+
+
+@pytest.fixture
+def run(invoke, tmp_path, monkeypatch):
+    monkeypatch.setattr("qneurons.provenance.commit", lambda: "0123456")
+    monkeypatch.syspath_prepend(str(tmp_path))  # and takes away what the command adds
+    (tmp_path / "my_training.py").write_text(TRAINING)
+    (tmp_path / "beside.py").write_text("NUMBER = 5\n")
+    return lambda *arguments: invoke("compare", *arguments)
+
+
+def test_a_training_is_compared(run, tmp_path):
+    options = ("--settings", "base,limit,a1", "--seeds", 2, "--param", "lr=1,2")
+    result = run("my_training.py:train", *options)
+    assert result.exit_code == 0, result.output
+    assert "seed 1, lr=2, a1: test_score 6" in result.stdout
+    assert "No setting is shown to help" in result.stdout
+    assert (tmp_path / "qneurons-my_training" / "report" / "report.html").exists()
+    again = run("my_training.py:train", *options)
+    assert "12 of 12 trials are in qneurons-my_training already" in again.stdout
+
+
+def test_failed_trials_have_their_traceback_and_an_exit_code(run, monkeypatch):
+    monkeypatch.setattr("qneurons.comparison.page.write_comparison", lambda *arguments: "page")
+    result = run("my_training.py:broken", "--settings", "limit", "--seeds", 3, "--store", "x")
+    assert result.exit_code == 1
+    assert "ZeroDivisionError: by chance" in result.stdout
+    assert "seed 2, limit: test_score 7" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["my_training.py"], ["my_training.py:train"]),
+        (["my_training:train"], ["my_training.py:train"]),
+        (["nowhere.py:train"], ["no file nowhere.py"]),
+        (["my_training.py:trian"], ["'trian'", "'train'"]),
+        (["my_training.py:train", "--settings", "base,x1"], ["'x1'", "c0.1"]),
+        (["my_training.py:train", "--param", "lr"], ["'lr'", "lr=0.05,0.1"]),
+        (["my_training.py:train", "--metric", "score"], ["'score'", "test_score"]),
+    ],
+)
+def test_a_mistake_is_one_line(run, arguments, words):
+    result = run(*arguments)
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    for word in ("error: ", *words):
+        assert word in line
+
+
+def test_ctrl_c_has_its_exit_code(run, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("qneurons.comparison.session.run_trial", interrupt)
+    result = run("my_training.py:train")
+    assert result.exit_code == 130
+    assert "the same call goes on" in result.stdout
+
+
+def test_values_are_numbers_or_texts():
+    assert parse_param("lr=0.05,1e-1,adam") == ("lr", [0.05, 0.1, "adam"])
+    for text in ("lr", "=1", "lr="):
+        with pytest.raises(StudyError, match=r"lr=0\.05"):
+            parse_param(text)

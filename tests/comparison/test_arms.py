@@ -1,0 +1,60 @@
+"""Which settings can be compared, and what they are called."""
+
+import pytest
+import torch
+from torch import nn
+
+from qneurons.comparison.arms import Arm, parse_arm, parse_arms, rivals
+from qneurons.study.errors import StudyError
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "setting"),
+    [
+        ("base", "base", "base"),
+        ("limit", "limit", "limit"),
+        ("c.1", "c0.1", "c0.1"),
+        ("a1", "a1", "a1/20"),  # over the epochs of the training
+        ("a2.0", "a2", "a2/20"),
+        ("a1@0.5", "a1@0.5", "a1@0.5"),
+        ("a2@0.25", "a2@0.25", "a2@0.25"),
+        ("a1/7", "a1/7", "a1/7"),
+        ("silu", "silu", "silu"),
+        ("rrelu", "rrelu", "rrelu"),
+    ],
+)
+def test_a_setting_has_a_name_and_is_fitted_to_the_epochs(text, name, setting):
+    arm = parse_arm(text)
+    assert (arm.name, arm.setting(20)) == (name, setting)
+    assert parse_arm(name) == arm
+
+
+@pytest.mark.parametrize("text", ["", "b1", "c-1", "n0.1", "relux", "a1/1", "limit "])
+def test_a_setting_that_cannot_be_read(text):
+    with pytest.raises(StudyError, match=r"'c<lam>'.*'a1/20'.*relu.*mish.*rrelu") as error:
+        parse_arm(text)
+    assert repr(text) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_base_comes_first_and_once():
+    assert [arm.name for arm in parse_arms(["c0.1", "base", "c.1"])] == ["base", "c0.1"]
+    assert [arm.name for arm in parse_arms("limit, a1")] == ["base", "limit", "a1"]
+
+
+def test_base_alone_compares_nothing():
+    with pytest.raises(StudyError, match=r"nothing to compare.*'limit'"):
+        parse_arms(["base"])
+
+
+def test_one_epoch_anneals_nothing():
+    assert Arm("a1", 1.0).setting(1) == "a1/2"
+
+
+def test_every_rival_is_an_activation():
+    assert {"relu", "silu", "mish", "gelu_tanh", "prelu", "rrelu", "logsigmoid"} <= rivals().keys()
+    for make in rivals().values():
+        module = make()
+        assert isinstance(module, nn.Module)
+        assert module(torch.randn(3, 4)).shape == (3, 4)
+    assert rivals()["gelu_tanh"]().approximate == "tanh"

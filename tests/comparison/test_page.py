@@ -1,0 +1,140 @@
+"""The tables, figures and page of a comparison."""
+
+import pytest
+
+for package in ("jinja2", "matplotlib", "polars", "scipy"):
+    pytest.importorskip(package)
+
+from qneurons.comparison.page import (
+    curves_of,
+    draw_curves,
+    draw_gains,
+    gain_table,
+    grid_table,
+    summary_lines,
+    write_comparison,
+)
+from qneurons.comparison.results import Metrics, Results
+from qneurons.report.figures import setting_styles
+from tests.comparison.conftest import make_trials
+
+GRID = [(("lr", 0.1),), (("lr", 0.5),)]
+
+
+def numbers(shift=0.0):
+    return [
+        {"val_accuracy": 0.7 + shift, "test_accuracy": 0.8 + shift + 0.001 * i, "train_loss": 1.0}
+        for i in range(6)
+    ]
+
+
+@pytest.fixture(scope="module")
+def results():
+    trials, arms = make_trials({"base": numbers(), "c0.1": numbers(0.02)}, epochs=4)
+    return Results(trials, arms, [()], Metrics())
+
+
+@pytest.fixture(scope="module")
+def tuned():
+    values = {
+        "base": dict(zip(GRID, (numbers(), numbers(0.01)), strict=True)),
+        "a1": dict(zip(GRID, (numbers(0.03), numbers(0.02)), strict=True)),
+    }
+    trials, arms = make_trials(values, diverged=[("a1", 5)])
+    return Results(trials, arms, GRID, Metrics())
+
+
+def cells(table, row):
+    return dict(zip(table.columns, table.rows[row], strict=True))
+
+
+def test_a_row_has_value_gain_p_and_cost(results):
+    table = gain_table(results.at_best())
+    assert table.title == "Test accuracy in %, gains in points"
+    base, other = (cells(table, row) for row in range(2))
+    assert base["test accuracy"].startswith("80.25 ±")
+    assert (base["difference"], base["verdict"]) == ("–", "–")
+    assert (other["difference"], other["seeds"], other["verdict"]) == ("+2.000", "6", "better")
+    assert (base["more seeds"], other["more seeds"]) == ("–", "–")
+    assert float(other["p (Holm)"]) == pytest.approx(2**-5, abs=1e-3)
+    assert other["s per epoch"] == "0.5 (×1.00)"
+    assert "peak memory" not in table.columns
+    assert "Larger is better" in table.note
+
+
+@pytest.mark.parametrize(
+    ("numbers", "more"),
+    [([0.5, 0.5], "–"), ([0.6, 0.41], "> 1,000"), ([0.6, 0.52], "8"), ([0.6], "–")],
+)
+def test_how_many_more_seeds_would_show_it(numbers, more):
+    trials, arms = make_trials({"base": [0.5] * len(numbers), "c0.1": numbers})
+    table = gain_table(Results(trials, arms, [()], Metrics()).at_best())
+    assert (cells(table, 1)["verdict"], cells(table, 1)["more seeds"]) == ("unclear", more)
+
+
+def test_memory_is_shown_where_it_was_measured():
+    trials, arms = make_trials({"base": [0.5], "c0.1": [0.5]})
+    for trial, size in zip(trials, (2**20, 3 * 2**20), strict=True):
+        object.__setattr__(trial.measured, "peak_bytes", size)
+    table = gain_table(Results(trials, arms, [()], Metrics()).at_best())
+    assert cells(table, 1)["peak memory"] == "3 MiB (×3.00)"
+
+
+def test_a_grid_is_shown_whole_with_the_best_marked(tuned):
+    table = grid_table(tuned)
+    assert [row[:2] + row[-1:] for row in table.rows] == [
+        ("base", "lr=0.1", ""),
+        ("base", "lr=0.5", "best"),
+        ("a1", "lr=0.1", "best"),
+        ("a1", "lr=0.5", ""),
+    ]
+    assert "(1 diverged)" in cells(gain_table(tuned.at_best()), 1)["test accuracy"]
+
+
+def test_results_so_far_have_a_line_for_each_setting(results):
+    first, second = summary_lines(results)
+    assert first.startswith("so far, test accuracy: base 80.25 ±")
+    assert second == "  c0.1: +2.000 [+2.000, +2.000], better"
+
+
+def test_curves_are_means_over_seeds(results):
+    base, _ = curves_of(results.at_best(), results.metric)
+    assert list(base.epoch) == [1, 2, 3, 4]
+    assert base.mean == pytest.approx([0.8025] * 4)
+
+
+def test_every_metric_has_a_panel_and_the_others_are_off(results):
+    styles = setting_styles(["base", "c0.1"])
+    axes = draw_curves(results.at_best(), results.metrics, styles).axes
+    assert [ax.get_title() for ax in axes if ax.axison] == [
+        "test accuracy, %",
+        "val accuracy, %",
+        "train loss",
+    ]
+    assert len(axes) == 4
+
+
+def test_gains_are_drawn_in_points(results):
+    (ax,) = draw_gains(results.at_best(), setting_styles(["base", "c0.1"])).axes
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["c0.1"]
+    dots = next(line for line in ax.lines if len(line.get_ydata()) == 6)
+    assert dots.get_ydata() == pytest.approx([2.0] * 6)
+
+
+def test_the_page_has_the_answer_first_and_everything_else(tuned, tmp_path):
+    origin = {"device": "a <device>", "command": "my.py"}
+    page = write_comparison(tmp_path, "my-model", tuned, [origin], {"seed 9, a1": "Boom"}, 30)
+    files = {path.name for path in tmp_path.iterdir()}
+    assert files == {
+        *("report.html", "report.md", "gains.png", "gains.pdf", "curves.png", "curves.pdf")
+    }
+    html, text = page.read_text(), (tmp_path / "report.md").read_text()
+    assert page.name == "report.html"
+    assert "a &lt;device&gt;" in html
+    for part in (
+        *("Does it help this training?", "each setting at its own best parameters"),
+        *("all settings at lr=0.5", "All parameters", "Boom", "failed: 1", "trials: 30"),
+        *("Other metrics", "Train loss", "Learning curves"),
+    ):
+        assert part in text
+    assert text.index("The answer") < text.index("Gains")

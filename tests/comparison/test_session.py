@@ -1,0 +1,188 @@
+"""In which order trials run, what a failure costs, and how processes share them."""
+
+import threading
+
+import pytest
+
+from qneurons.comparison import session
+from qneurons.comparison.arms import parse_arms
+from qneurons.comparison.session import Session, make_grid, plan
+from qneurons.comparison.store import TrialStore
+from qneurons.study.errors import StudyError
+from tests.comparison.conftest import make_train
+
+
+class Bench:
+    """Sessions on one store."""
+
+    def __init__(self, folder):
+        self.folder, self.lines, self.seeds_done, self.trained = folder, [], 0, []
+
+    def run(self, train=None, settings=("base", "c0.1", "a1"), seeds=(0, 1), params=None):
+        def watched(trial):
+            self.trained.append((trial.seed, *trial.params.values(), trial.setting))
+            (train or make_train())(trial)
+
+        def on_seed():
+            self.seeds_done += 1
+
+        arms = parse_arms(settings)
+        specs = plan(arms, seeds, make_grid(params or {}))
+        store = TrialStore.open(self.folder, create=True)
+        by_name = {arm.name: arm for arm in arms}
+        found = Session(
+            watched, store, by_name, "3.11-a", "p", lambda names: None, self.lines.append
+        )
+        found.run(specs, on_seed)
+        self.finished = {str(trial.spec) for trial in store.finished.values()}
+        return found
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path / "store")
+
+
+def test_the_order_is_seed_by_seed_and_base_tells_the_epochs(bench):
+    bench.run()
+    assert bench.trained == [
+        *((0, "base"), (0, "c0.1"), (0, "a1/3")),
+        *((1, "base"), (1, "c0.1"), (1, "a1/3")),
+    ]
+    assert bench.seeds_done == 2
+
+
+def test_epochs_are_shown_but_not_too_often(bench, monkeypatch):
+    bench.run(seeds=[0])
+    assert len(bench.lines) == 3
+    monkeypatch.setattr(session, "LINE_S", 0.0)
+    bench.run(seeds=[1])
+    assert len(bench.lines) == 3 + 3 * (3 + 1)
+    assert bench.lines[3].startswith("seed 1, base, epoch 1: test_accuracy 0.")
+
+
+def test_every_point_of_the_grid_has_its_own_epochs(bench):
+    def train(trial):
+        make_train(epochs=trial.params["epochs"])(trial)
+
+    bench.run(train, ["base", "a1"], seeds=[0], params={"epochs": [3, 5]})
+    assert bench.trained == [(0, 3, "base"), (0, 3, "a1/3"), (0, 5, "base"), (0, 5, "a1/5")]
+
+
+def test_what_is_finished_is_not_trained_again(bench):
+    bench.run(seeds=[0])
+    bench.run(seeds=[0, 1])
+    assert len(bench.trained) == 6
+    assert bench.run(seeds=[0, 1]).failed == {}
+    assert len(bench.trained) == 6
+
+
+def test_an_exception_loses_its_trial_alone_and_the_next_call_tries_again(bench):
+    def fail(trial, epoch):
+        if (trial.setting, trial.seed, epoch) == ("c0.1", 0, 1):
+            raise ZeroDivisionError("by chance")
+
+    failed = bench.run(make_train(before=fail)).failed
+    assert list(failed.values()) == ["ZeroDivisionError: by chance"]
+    assert "Traceback" in "\n".join(bench.lines)
+    assert len(bench.finished) == 5
+    bench.run()
+    assert len(bench.finished) == 6
+    assert len(bench.trained) == 7
+
+
+def test_a_first_trial_that_fails_ends_it(bench):
+    def fail(trial, epoch):
+        raise ZeroDivisionError("always")
+
+    with pytest.raises(
+        StudyError, match=r"first trial \(seed 0, base\).*ZeroDivisionError: always"
+    ):
+        bench.run(make_train(before=fail))
+    assert bench.trained == [(0, "base")]
+    assert "Traceback" in bench.lines[0]
+
+
+def test_an_annealed_setting_without_base_is_left_out(bench):
+    def fail(trial, epoch):
+        if trial.setting == "base" and trial.params["lr"] == 2:
+            raise ZeroDivisionError
+
+    failed = bench.run(
+        make_train(before=fail), ["base", "a1"], seeds=[0], params={"lr": [1, 2]}
+    ).failed
+    assert len(failed) == 2
+    assert (
+        bench.lines[-1]
+        == "seed 0, lr=2, a1: left out, without a trial of base its epochs are not known"
+    )
+
+
+def test_ctrl_c_loses_the_trial_that_runs(bench):
+    def interrupt(trial, epoch):
+        if trial.seed == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bench.run(make_train(before=interrupt))
+    bench.run()
+    assert bench.trained[3:5] == [(1, "base"), (1, "base")]
+    assert len(bench.finished) == 6
+
+
+def test_a_diverged_trial_is_kept_and_said(bench):
+    def diverge(trial, epoch):
+        if (trial.setting, trial.seed) == ("c0.1", 1):
+            trial.report(test_accuracy=float("nan"), train_loss=0.0)
+
+    bench.run(make_train(before=diverge))
+    assert len(bench.finished) == 6
+    (line,) = [line for line in bench.lines if "diverged" in line]
+    assert line.startswith("seed 1, c0.1: diverged in epoch 1, test_accuracy is nan")
+    assert "learning rate" in line
+
+
+def test_bad_input_ends_it_in_one_line_that_names_the_trial(bench):
+    with pytest.raises(StudyError, match=r"^seed 0, base: the training has reported nothing"):
+        bench.run(lambda trial: None)
+
+
+def test_two_processes_share_the_trials(bench, monkeypatch):
+    """The second one waits until the first has finished what it reserved."""
+    monkeypatch.setattr(session, "POLL_S", 0.01)
+    began, may_go_on = threading.Event(), threading.Event()
+
+    def slow(trial, epoch):
+        if trial.seed == 0 and trial.setting == "c0.1":
+            began.set()
+            assert may_go_on.wait(30)
+
+    other = Bench(bench.folder)
+    thread = threading.Thread(target=other.run, args=(make_train(before=slow),))
+    thread.start()
+    assert began.wait(30)
+    waiting = threading.Thread(target=bench.run)
+    waiting.start()
+    while "waiting for trials that other processes train: 1 left" not in bench.lines:
+        waiting.join(0.01)
+    may_go_on.set()
+    thread.join()
+    waiting.join()
+    assert sorted(bench.trained + other.trained) == sorted(
+        (seed, name) for seed in (0, 1) for name in ("base", "c0.1", "a1/3")
+    )
+    assert sum("waiting" in line for line in bench.lines) == 1
+
+
+@pytest.mark.parametrize("values", [[], [None], [[1]], [float("nan")], [{"a": 1}.keys()]])
+def test_values_that_cannot_be_parameters(values):
+    with pytest.raises(StudyError, match=r"'lr'.*\[0\.05, 0\.1\]"):
+        make_grid({"lr": values})
+
+
+def test_a_grid_has_all_combinations():
+    assert make_grid({}) == [()]
+    assert make_grid({"lr": [1, 2, 1], "kind": "x"}) == [
+        (("kind", "x"), ("lr", 1)),
+        (("kind", "x"), ("lr", 2)),
+    ]
