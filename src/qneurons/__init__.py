@@ -23,7 +23,13 @@ if TYPE_CHECKING:
         register as register,
         resolve as resolve,
     )
-    from qneurons.conversion import convert as convert
+    from qneurons.conversion import (
+        ConversionPlan as ConversionPlan,
+        configure as configure,
+        conversion_plan as conversion_plan,
+        convert as convert,
+        revert as revert,
+    )
     from qneurons.functional import (
         q_activation as q_activation,
         q_celu as q_celu,
@@ -82,7 +88,7 @@ else:
     _NAMES = {
         "": "activations calculus functional modules moments noise schedules",  # submodules
         "activations": "Activation register resolve",
-        "conversion": "convert",
+        "conversion": "ConversionPlan configure conversion_plan convert revert",
         "functional": (
             "q_activation q_celu q_difference q_elu q_gelu q_gelu_tanh q_hardswish q_hardtanh "
             "q_identity q_leaky_relu q_limit q_mean q_mish q_relu q_relu6 q_selu q_sigmoid "

@@ -228,6 +228,7 @@ _ROWS = [
     Activation("identity", torch.clone, torch.ones_like, d.q_identity, module=nn.Identity),
 ]
 _TABLE = {row.name: row for row in _ROWS}
+_OTHER_NAMES = {"swish": "silu"}
 
 
 def rows() -> tuple[Activation, ...]:
@@ -257,7 +258,8 @@ def _find(activation: "ActivationLike") -> Activation:
     if isinstance(activation, Activation):
         return activation
     if isinstance(activation, str):
-        return _by_name(activation)
+        is_row = activation in _TABLE  # a registered row may have one of the other names
+        return _by_name(activation if is_row else _OTHER_NAMES.get(activation, activation))
     if isinstance(activation, nn.Module):
         return from_module(activation) or _from_callable(activation)
     if isinstance(activation, type) or not callable(activation):
@@ -269,7 +271,7 @@ def _find(activation: "ActivationLike") -> Activation:
 
 
 def _restore(name: str, parameters: dict[str, float]) -> Activation:
-    return resolve(name, **parameters)
+    return _by_name(name).with_parameters(**parameters)
 
 
 def _by_name(name: str) -> Activation:
@@ -281,13 +283,17 @@ def _by_name(name: str) -> Activation:
 
 
 def from_module(module: nn.Module) -> Activation | None:
-    """The row of a PyTorch activation module, with the module's parameters."""
-    # Not isinstance: ReLU6 is a Hardtanh, and a user's subclass may compute something else.
-    for row in _TABLE.values():
-        if type(module) is row.module and all(
-            getattr(module, name) == value for name, value in row.options.items()
-        ):
-            return row.with_parameters(**{name: getattr(module, name) for name in row.parameters})
+    """The row of a PyTorch activation module, or of a subclass with its forward and parameters."""
+    forward = getattr(module.forward, "__func__", None)
+    for cls in type(module).__mro__:  # the nearest class first: ReLU6 is a Hardtanh
+        for row in _TABLE.values():
+            if (
+                cls is row.module
+                and forward is cls.forward
+                and all(getattr(module, name) == value for name, value in row.options.items())
+            ):
+                values = {name: getattr(module, name) for name in row.parameters}
+                return row.with_parameters(**values)
     return None
 
 

@@ -1,12 +1,10 @@
-"""What convert finds in a model, what it chooses, what it reports, and the model that it makes."""
+"""The model that convert makes, and the way back."""
 
 import copy
 import functools
 import io
 import logging
-import math
 import pickle
-import re
 import warnings
 
 import pytest
@@ -15,7 +13,6 @@ import torch.nn.functional as F
 from torch import nn
 
 import qneurons as qn
-from qneurons import conversion
 from qneurons.activations import register, unregister
 from qneurons.conversion import convert
 from qneurons.modules import CLASSES, QActivation
@@ -44,13 +41,6 @@ COPIES = [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module)), save
 every_copy = pytest.mark.parametrize("copied", COPIES, ids=["deepcopy", "pickle", "save"])
 
 
-def changed(model, **selection):
-    """The names in the model of what convert replaces."""
-    old = dict(model.named_modules(remove_duplicate=False))
-    new = dict(qn.convert(model, **selection).named_modules(remove_duplicate=False))
-    return [name for name in new if new[name] is not old.get(name)]
-
-
 def model():
     return nn.ModuleDict(
         {
@@ -61,306 +51,6 @@ def model():
 
 
 ALL = [f"features.{i}" for i in (1, 2, 3)] + [f"head.{i}" for i in (1, 2, 3)]
-
-
-# --- choosing -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("selection", "expected"),
-    [
-        ({}, ALL),
-        ({"include": ["*"]}, ALL),
-        ({"include": ["features.*"]}, ALL[:3]),
-        ({"include": "features.*"}, ALL[:3]),
-        ({"include": ["*.1"]}, ["features.1", "head.1"]),
-        ({"include": ["head.[12]"]}, ["head.1", "head.2"]),
-        ({"include": ["head.3"]}, ["head.3"]),
-        ({"include": ["relu"]}, ["features.1", "head.1"]),
-        ({"include": "relu"}, ["features.1", "head.1"]),
-        ({"include": ["relu6", "elu"]}, ["features.2", "features.3"]),
-        ({"include": [nn.ReLU]}, ["features.1", "head.1"]),
-        ({"include": nn.ReLU}, ["features.1", "head.1"]),
-        ({"include": [nn.Hardtanh]}, ["head.2"]),
-        ({"include": ["gelu", nn.ELU, "head.2"]}, ["features.3", "head.2", "head.3"]),
-        ({"include": (name for name in ["gelu", "elu"])}, ["features.3", "head.3"]),
-        ({"exclude": ["features.*"]}, ALL[3:]),
-        ({"exclude": "relu"}, ["features.2", "features.3", "head.2", "head.3"]),
-        ({"exclude": nn.Hardtanh}, [name for name in ALL if name != "head.2"]),
-        ({"exclude": ["features.*", nn.ReLU, "gelu"]}, ["head.2"]),
-        ({"include": "relu", "exclude": "head*"}, ["features.1"]),
-    ],
-    ids=str,
-)
-def test_include_and_exclude(selection, expected):
-    assert changed(model(), **selection) == expected
-
-
-def test_names_are_case_sensitive_patterns():
-    assert changed(nn.ModuleDict({"Act": nn.ReLU(), "act": nn.ReLU()}), include=["a*"]) == ["act"]
-
-
-def test_a_module_class_selects_its_function_too():
-    layer = nn.TransformerEncoderLayer(8, 2, 16)
-    assert layer.activation is F.relu
-    pair = nn.Sequential(layer, nn.Tanh())
-    assert changed(pair, exclude=[nn.ReLU]) == ["1"]
-    assert changed(pair, include=[nn.ReLU]) == ["0.activation"]
-
-
-@pytest.mark.parametrize("name", ["include", "exclude"])
-@pytest.mark.parametrize("wrong", [3, [3], None, [None], ["relu", nn.ReLU()]], ids=str)
-def test_a_selector_of_the_wrong_type(name, wrong):
-    bad = wrong[-1] if isinstance(wrong, list) else wrong
-    with pytest.raises(TypeError, match=rf"{name}.* {re.escape(repr(bad))}.*nn\.ReLU"):
-        qn.convert(model(), **{name: wrong})
-
-
-def test_nothing_chosen():
-    found = "features.1 (relu), features.2 (relu6), features.3 (elu), "
-    found += "head.1 (relu), head.2 (hardtanh), head.3 (gelu)"
-    with pytest.raises(ValueError, match=f"{re.escape(found)}.*include.*exclude"):
-        qn.convert(model(), exclude="*")
-
-
-@pytest.mark.parametrize(
-    "selection",
-    [{"include": "nothing.*"}, {"include": ["relu", "eelu"]}, {"exclude": nn.Linear}],
-    ids=str,
-)
-def test_a_selector_that_matches_nothing_is_named(selection):
-    ((_, selector),) = selection.items()
-    unmatched = repr(selector[-1] if isinstance(selector, list) else selector)
-    with pytest.raises(ValueError, match=rf"{re.escape(unmatched)}.*features\.1 \(relu\)"):
-        qn.convert(model(), **selection)
-
-
-def test_hooks_are_carried_over():
-    calls = []
-    network = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
-    network[1].register_forward_hook(lambda *_: calls.append("forward"))
-    qn.convert(network)(torch.randn(3, 2))
-    assert type(network[1]) is qn.QReLU
-    assert calls == ["forward"]
-
-
-class CallsInAnotherMethod(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.act = nn.Tanh()
-        self.kept = [nn.functional.relu]
-
-    def body(self, x):
-        return nn.functional.elu(x)
-
-    def forward(self, x):
-        return self.act(self.body(x))
-
-
-def test_other_methods_and_containers_are_named():
-    message = r"elu in CallsInAnotherMethod\.body; the list kept of CallsInAnotherMethod$"
-    with pytest.warns(UserWarning, match=message):
-        qn.convert(CallsInAnotherMethod())
-
-
-def test_nothing_chosen_of_an_activation():
-    with pytest.raises(ValueError, match=r"the model \(relu\).*exclude"):
-        qn.convert(nn.ReLU(), exclude="relu")
-
-
-# --- finding --------------------------------------------------------------------------------------
-
-
-def test_a_shared_parent_is_visited_once():
-    block = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
-    twice = nn.Sequential(block, block)
-    assert [place.path for place in conversion.find_activations(twice)] == ["0.1"]
-    qn.convert(twice)
-    assert twice[0] is twice[1] is block
-    assert type(block[1]) is qn.QReLU
-
-
-class WithFunctions(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-        self.act = F.elu
-        self.gate = functools.partial(F.leaky_relu, negative_slope=0.2)
-        self.norm = functools.partial(F.softmax, dim=-1)
-        self.name = "relu"
-        self.nothing = None
-
-    def forward(self, x):
-        return self.gate(self.act(self.linear(x)))
-
-
-def test_functions_kept_as_attributes_are_replaced():
-    model = WithFunctions().eval()
-    norm = model.norm
-    qn.convert(model)
-    assert type(model.act) is qn.QELU
-    assert repr(model.gate).startswith("QLeakyReLU(negative_slope=0.2, ")
-    assert (model.norm, model.name, model.nothing) == (norm, "relu", None)
-    assert "act" not in vars(model)
-    assert not model.act.training
-    x = torch.tensor([[-1.0, 0.5, 2.0]])
-    inner = qn.q_limit(model.linear(x), "elu")
-    assert torch.equal(model(x), qn.q_limit(inner, nn.LeakyReLU(0.2)))
-
-
-class OwnReLU(nn.ReLU):
-    pass
-
-
-def test_what_is_no_row_is_left_alone_and_named():
-    others = [nn.Identity(), nn.PReLU(), nn.Softmax(-1), nn.Softplus(threshold=5), nn.Dropout()]
-    model = nn.Sequential(nn.Tanh(), *others)
-    message = r"PReLU\(.*\) \(2\).* table.*Softplus\(.*threshold=5\) \(4\).*parameters"
-    with pytest.warns(UserWarning, match=message):
-        assert changed(model) == ["0"]
-    assert list(model)[1:] == others
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [nn.Hardtanh(0.0, math.inf), nn.CELU(-1.0), nn.LeakyReLU(math.nan), nn.ELU(alpha="a")],
-    ids=str,
-)
-def test_parameters_that_a_row_refuses_do_not_stop_the_others(odd):
-    model = nn.Sequential(nn.Tanh(), odd)
-    with pytest.warns(UserWarning, match=f"{re.escape(str(odd))} \\(1\\).*parameters"):
-        assert changed(model) == ["0"]
-    assert model[1] is odd
-
-
-@pytest.mark.parametrize("empty", [nn.Identity(), nn.Linear(2, 2), nn.Sequential(nn.Identity())])
-def test_nothing_to_convert(empty):
-    known = "Sigmoid, Tanh, ReLU, LeakyReLU, ELU, SELU, CELU, Softplus, SiLU, GELU, Mish, Hardtanh,"
-    known += " ReLU6, Hardswish, Softsign"
-    with pytest.raises(ValueError, match=f"no activation module.*{known}$"):
-        qn.convert(empty)
-
-
-# --- what is code ---------------------------------------------------------------------------------
-
-
-class Functional(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-        self.relu = nn.ReLU()
-        self.inner = nn.Sequential()
-        self.inner.tanh = nn.Tanh()
-
-
-class CallsF(Functional):
-    def forward(self, x):
-        return torch.sigmoid(F.gelu(self.relu(x)))
-
-
-class CallsMethod(Functional):
-    def forward(self, x):
-        return self.linear(x).tanh()
-
-
-class CallsInComprehension(Functional):
-    def forward(self, x):
-        return [F.relu(layer(x)) for layer in (self.linear, self.relu)]
-
-
-class CallsBeside(Functional):
-    def forward(self, x):
-        return F.relu(self.relu(x))
-
-
-def quietly(forward):
-    @functools.wraps(forward)
-    def wrapper(*args):
-        return forward(*args)
-
-    return wrapper
-
-
-class CallsDecorated(Functional):
-    @quietly
-    def forward(self, x):
-        return F.silu(x)
-
-
-class CallsOnlyItsOwn(Functional):
-    def forward(this, x):
-        return this.inner.tanh(this.relu(this.linear(x)))
-
-
-class CallsInherited(CallsMethod):
-    pass
-
-
-@pytest.mark.parametrize(
-    ("cls", "names"),
-    [
-        (CallsF, "gelu, sigmoid"),
-        (CallsMethod, "tanh"),
-        (CallsInComprehension, "relu"),
-        (CallsBeside, "relu"),
-        (CallsDecorated, "silu"),
-        (CallsInherited, "tanh"),
-    ],
-)
-def test_functional_calls_are_named_in_a_warning(cls, names):
-    with pytest.warns(UserWarning, match=rf": {names} in {cls.__name__}\.forward$") as caught:
-        model = qn.convert(nn.Sequential(cls(), cls()))
-    assert len(caught) == 1
-    assert caught[0].filename == __file__
-    assert type(model[1].relu) is qn.QReLU
-
-
-def test_a_subclass_of_an_activation_is_named():
-    with pytest.warns(UserWarning, match=r"relu in OwnReLU\.forward$"):
-        model = qn.convert(nn.Sequential(OwnReLU(), nn.ReLU()))
-    assert type(model[0]) is OwnReLU
-
-
-def test_attributes_named_like_an_activation_are_no_calls():
-    model = CallsOnlyItsOwn()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        qn.convert(model)
-    assert type(model.inner.tanh) is qn.QTanh
-
-
-@pytest.mark.parametrize(
-    "layer", [nn.LSTM(3, 3), nn.GRU(3, 3), nn.RNN(3, 3), nn.LSTMCell(3, 3), nn.GRUCell(3, 3)]
-)
-def test_gates_are_named_in_a_warning(layer):
-    model = nn.ModuleDict({"memory": layer, "again": layer, "act": nn.ReLU()})
-    with pytest.warns(UserWarning, match=rf"gates of {type(layer).__name__} \(memory\)$"):
-        qn.convert(model)
-    with pytest.raises(ValueError, match=rf"gates of {type(layer).__name__} \(the model\)"):
-        qn.convert(layer)
-
-
-def test_everything_unseen_is_in_one_warning():
-    model = nn.ModuleDict({"a": CallsF(), "b": nn.LSTM(3, 3), "c": CallsMethod()})
-    message = "gelu, sigmoid in CallsF.forward; the gates of LSTM (b); tanh in CallsMethod.forward"
-    with pytest.warns(UserWarning, match=f": {re.escape(message)}$") as caught:
-        qn.convert(model)
-    assert len(caught) == 1
-
-
-class OnlyCode(nn.Module):
-    def forward(self, x):
-        return F.relu(x)
-
-
-def test_nothing_to_convert_but_code():
-    with pytest.raises(ValueError, match=r"relu in OnlyCode\.forward.*nn\.ReLU.*q_relu.*Sigmoid"):
-        qn.convert(OnlyCode())
-
-
-def test_torch_s_own_modules_are_not_reported():
-    model = nn.Sequential(nn.Transformer(8, 2, 1, 1, 16, batch_first=True), nn.GLU(), nn.ReLU())
-    assert conversion.describe_unconverted(model) == []
 
 
 # --- the converted model --------------------------------------------------------------------------
@@ -486,11 +176,11 @@ def test_the_dtype_is_kept(dtype):
 
 def test_a_model_on_meta_is_converted():
     with torch.device("meta"):
-        model = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+        model = nn.Sequential(nn.Linear(3, 3), nn.Softplus())
     model = convert(model, lam=0.3).to_empty(device="cpu")
     assert model[1].lam == 0.3
     x = normal(31)
-    assert torch.equal(drawn(model[1], x), drawn(qn.QTanh(0.3), x))
+    assert torch.equal(drawn(model[1], x), drawn(qn.QSoftplus(lam=0.3), x))
 
 
 def test_parameters_keep_their_identity():
@@ -521,14 +211,14 @@ def test_a_registered_row_is_converted():
         model = nn.Sequential(nn.Linear(3, 3), Tan(0.25))
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # its own forward, which calls tanh, is gone
-            convert(model, 0.3)
+            convert(model, 0.3, include=Tan)
         text = "QActivation(named, slope=0.25, lam=0.3, phi=0.001, eval_mode='limit')"
         assert repr(model[1]) == text
         assert list(model[1].children()) == []
         x = normal(31)
         slope = 0.25 / torch.cosh(0.25 * x).square()
         torch.testing.assert_close(model[1].eval()(x), x * slope)
-        with pytest.raises(ValueError, match="no activation module to convert"):
+        with pytest.raises(ValueError, match="already converted"):
             convert(model)
     finally:
         unregister("named")
@@ -542,7 +232,7 @@ def test_only_modules_are_converted():
 def test_q_activations_are_not_converted_again():
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     module = convert(model)[1]
-    with pytest.raises(ValueError, match=r"no activation module.*Sigmoid, Tanh, ReLU"):
+    with pytest.raises(ValueError, match="already converted: it has 1 q-activations"):
         convert(model)
     assert model[1] is module
 
@@ -557,21 +247,87 @@ def test_what_a_q_activation_is_made_of_is_left_alone():
 def test_what_was_done_is_logged(caplog):
     with caplog.at_level(logging.INFO, logger="qneurons"):
         convert(Everything(), lam=0.1)
-        convert(nn.Tanh())
-    lines = [record.getMessage() for record in caplog.records]
-    settings = "lam=0.1, phi=0.001, eval_mode='limit')"
-    assert lines == [
-        f"shared: relu becomes QReLU({settings}",
-        f"body.0.relu: relu becomes QReLU({settings}",
-        f"body.1.1: elu, alpha=0.5 becomes QELU(alpha=0.5, {settings}",
-        f"blocks.1: gelu_tanh becomes QGELUTanh({settings}",
-        "blocks.0.relu: leaky_relu, negative_slope=0.2 becomes "
-        f"QLeakyReLU(negative_slope=0.2, {settings}",
-        f"heads.a.1: softplus, beta=2 becomes QSoftplus(beta=2, {settings}",
-        "the model: tanh becomes QTanh(lam=0.1, phi=0.001, eval_mode='limit')",
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("qneurons", "INFO")
+    assert record.getMessage().splitlines() == [
+        "converted Everything",
+        "1  shared         relu                            is replaced",
+        "1  body.0.relu    relu                            is replaced",
+        "1  body.1.1       elu, alpha=0.5                  is replaced",
+        "1  blocks.1       gelu_tanh                       is replaced",
+        "1  blocks.0.relu  leaky_relu, negative_slope=0.2  is replaced",
+        "1  heads.a.1      softplus, beta=2                is replaced",
     ]
-    assert {record.name for record in caplog.records} == {"qneurons"}
-    assert {record.levelname for record in caplog.records} == {"INFO"}
+
+
+# --- the way back ---------------------------------------------------------------------------------
+
+
+def test_revert_puts_the_same_modules_back():
+    model, x = Everything().double(), normal(7, 3)
+    before, y = dict(model.named_modules(remove_duplicate=False)), model(x)
+    reverted = qn.revert(convert(model))
+    assert reverted is model
+    assert dict(model.named_modules(remove_duplicate=False)) == before
+    assert torch.equal(model(x), y)
+
+
+@every_copy
+def test_a_copy_can_be_reverted(copied):
+    model = qn.revert(copied(convert(Everything().double()))).eval()
+    assert q_modules(model) == {}
+    assert model.shared is model.body[0].relu
+    assert not model.shared.training
+
+
+def test_functions_are_put_back_as_functions():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dtype=torch.float64).eval()
+    twin, x = copy.deepcopy(layer), normal(2, 5, 8)
+    qn.revert(convert(layer))
+    assert layer.activation is F.relu
+    assert layer.activation_relu_or_gelu == twin.activation_relu_or_gelu == 1
+    with torch.no_grad():
+        assert torch.equal(layer(x), twin(x))
+
+
+def test_hooks_of_the_q_activation_are_carried_back():
+    calls = []
+    model = convert(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    model[1].register_forward_hook(lambda *_: calls.append("forward"))
+    qn.revert(model)(torch.randn(3, 2))
+    assert calls == ["forward"]
+
+
+def test_a_single_activation_is_put_back():
+    old = nn.Tanh()
+    assert qn.revert(convert(old)) is old
+
+
+def test_what_convert_has_not_made_is_not_reverted():
+    model = nn.Sequential(qn.QELU(), nn.Linear(2, 2), nn.ReLU())
+    with pytest.raises(ValueError, match=r"Sequential has nothing to revert.*qneurons\.convert"):
+        qn.revert(model)
+    qn.revert(convert(model))
+    assert isinstance(model[0], qn.QELU)
+    assert isinstance(model[2], nn.ReLU)
+
+
+# --- one call for the whole model -----------------------------------------------------------------
+
+
+def test_configure_sets_what_is_given_on_every_q_activation():
+    model = convert(Everything(), 0.3)
+    assert qn.configure(model, lam=0.02, eval_mode="mean") is model
+    qn.configure(model, phi=0.01)
+    found = {(m.lam, m.phi, m.eval_mode) for m in q_modules(model).values()}
+    assert found == {(0.02, 0.01, "mean")}
+
+
+def test_configure_needs_q_activations_and_right_values():
+    with pytest.raises(ValueError, match=r"Linear holds no q-activation.*qneurons\.convert"):
+        qn.configure(nn.Linear(2, 2), lam=0.1)
+    with pytest.raises(ValueError, match="eval_mode must be one of"):
+        qn.configure(qn.QELU(), eval_mode="average")
 
 
 # --- PyTorch's transformers -----------------------------------------------------------------------
@@ -630,7 +386,7 @@ def test_an_encoder_with_padding(activation, eval_mode):
 
 def test_an_encoder_left_as_it_was_keeps_its_fast_path():
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    model = nn.Sequential(nn.TransformerEncoder(layer, 1), nn.Tanh())
+    model = nn.Sequential(nn.TransformerEncoder(layer, 1), nn.ELU())
     convert(model, exclude=["relu"])
     assert model[0].layers[0].activation_relu_or_gelu
     assert model[0].use_nested_tensor
@@ -655,7 +411,7 @@ def test_the_setting_limit_makes_limits():
         "QLimit(relu6)",
         "QLimit(elu, alpha=0.5)",
     ]
-    with pytest.raises(ValueError, match="no activation module to convert"):
+    with pytest.raises(ValueError, match=r"already converted: it has 6 .*configure.*revert"):
         convert(converted, "c0.1")
 
 
