@@ -1,10 +1,12 @@
 """Modules: :class:`QActivation`, one class for every row of the table, and :class:`QLimit`."""
 
+import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, Never
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 from qneurons import mean_table
 from qneurons.activations import ActivationLike, resolve
@@ -25,8 +27,9 @@ class QActivation(nn.Module):
     does. In evaluation the module is deterministic unless ``eval_mode="sample"``. It adds no keys
     to the ``state_dict``, so a checkpoint of the same model with plain activations loads.
 
-    Every row of the table has a class of its own, as :class:`QELU`. There λ comes first, and the
-    parameters of f are given by name: ``QELU(0.1, alpha=0.5)``.
+    Every row of the table has a class of its own, as :class:`QTanh`, whose first argument is λ. If
+    f has parameters, all arguments are given by name, as in ``QELU(lam=0.1, alpha=0.5)``, because
+    torch users would take the number in ``QLeakyReLU(0.2)`` for the slope.
 
     Args:
         activation: f, as a name, a function, a module or any elementwise callable; see
@@ -113,7 +116,16 @@ class QActivation(nn.Module):
         self._eval_mode = check_eval_mode(eval_mode)
         self._renew_means()
 
-    def forward(self, x: Tensor) -> Tensor:
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        if name in ("lam", "phi"):  # setattr would go round the property
+            raise TypeError(
+                f"{name} must be a number, got a Parameter; it is not trained: pass {name}.item()"
+            )
+        super().register_parameter(name, param)
+
+    def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
+        if isinstance(x, Proxy):
+            return _as_leaf(self, x)
         check_x(x)
         if not self._is_limit:
             if self.training or self._eval_mode == "sample":
@@ -174,6 +186,12 @@ class QActivation(nn.Module):
         return ", ".join([*repr(self.activation).split(", ")[1:], text])
 
 
+def _as_leaf(module: nn.Module, x: Proxy) -> Any:
+    """One node for a tracer of torch.fx, which takes only torch's own modules for leaves."""
+    tracer: Any = x.tracer
+    return tracer.create_proxy("call_module", tracer.path_of_module(module), (x,), {})
+
+
 def _one_value(device: torch.device) -> Tensor:
     # λ and φ are tensors, filled in place, because a number would be compiled into the graph. They
     # are not buffers, because DDP would broadcast them at every forward. They are never on meta,
@@ -214,7 +232,9 @@ class QLimit(nn.Module):
         if isinstance(self.activation.f, nn.Module):
             self.f = self.activation.f  # so that its own parameters belong to the model
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
+        if isinstance(x, Proxy):
+            return _as_leaf(self, x)
         check_x(x)
         return limit(x, self.activation)
 
@@ -223,6 +243,16 @@ class QLimit(nn.Module):
 
 
 # --- one class for every row of the table ---------------------------------------------------------
+
+
+def _refuse_unnamed(cls: type[QActivation], unnamed: tuple[object, ...]) -> None:
+    """Refuses a number that may be meant as λ or as a parameter of f."""
+    if unnamed:
+        *_, own = inspect.signature(cls).parameters
+        raise TypeError(
+            f"{cls.__name__} takes its arguments by name, got {', '.join(map(repr, unnamed))}; "
+            f"write {cls.__name__}(lam={unnamed[0]!r}) or {cls.__name__}({own}={unnamed[0]!r})"
+        )
 
 
 class QSigmoid(QActivation):
@@ -262,13 +292,14 @@ class QLeakyReLU(QActivation):
 
     def __init__(
         self,
+        *unnamed: Never,
         lam: float = LAM,
         phi: float = 1e-3,
         eval_mode: Mode = "limit",
         inplace: bool = False,
-        *,
         negative_slope: float = 0.01,
     ) -> None:
+        _refuse_unnamed(type(self), unnamed)
         super().__init__("leaky_relu", lam, phi, eval_mode, inplace, negative_slope=negative_slope)
 
 
@@ -280,19 +311,20 @@ class QELU(QActivation):
         alpha: α; f tends to -α as x goes to -∞.
 
     Example:
-        >>> QELU(0.02, alpha=0.5)
+        >>> QELU(lam=0.02, alpha=0.5)
         QELU(alpha=0.5, lam=0.02, phi=0.001, eval_mode='limit')
     """
 
     def __init__(
         self,
+        *unnamed: Never,
         lam: float = LAM,
         phi: float = 1e-3,
         eval_mode: Mode = "limit",
         inplace: bool = False,
-        *,
         alpha: float = 1.0,
     ) -> None:
+        _refuse_unnamed(type(self), unnamed)
         super().__init__("elu", lam, phi, eval_mode, inplace, alpha=alpha)
 
 
@@ -315,13 +347,14 @@ class QCELU(QActivation):
 
     def __init__(
         self,
+        *unnamed: Never,
         lam: float = LAM,
         phi: float = 1e-3,
         eval_mode: Mode = "limit",
         inplace: bool = False,
-        *,
         alpha: float = 1.0,
     ) -> None:
+        _refuse_unnamed(type(self), unnamed)
         super().__init__("celu", lam, phi, eval_mode, inplace, alpha=alpha)
 
 
@@ -339,13 +372,14 @@ class QSoftplus(QActivation):
 
     def __init__(
         self,
+        *unnamed: Never,
         lam: float = LAM,
         phi: float = 1e-3,
         eval_mode: Mode = "limit",
         inplace: bool = False,
-        *,
         beta: float = 1.0,
     ) -> None:
+        _refuse_unnamed(type(self), unnamed)
         super().__init__("softplus", lam, phi, eval_mode, inplace, beta=beta)
 
 
@@ -359,12 +393,30 @@ class QSiLU(QActivation):
 
 
 class QGELU(QActivation):
-    """The q-activation of f(x) = x Φ(x), with Φ the normal cdf. See :class:`QActivation`."""
+    """The q-activation of f(x) = x Φ(x), with Φ the normal cdf.
+
+    Args:
+        lam, phi, eval_mode, inplace: see :class:`QActivation`.
+        approximate: ``"tanh"`` for the f of :class:`QGELUTanh`, as in ``nn.GELU``.
+    """
 
     def __init__(
-        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
+        self,
+        lam: float = LAM,
+        phi: float = 1e-3,
+        eval_mode: Mode = "limit",
+        inplace: bool = False,
+        *,
+        approximate: Literal["none", "tanh"] = "none",
     ) -> None:
-        super().__init__("gelu", lam, phi, eval_mode, inplace)
+        names = {"none": "gelu", "tanh": "gelu_tanh"}
+        if approximate not in names:
+            raise ValueError(f"approximate must be 'none' or 'tanh', got {approximate!r}")
+        super().__init__(names[approximate], lam, phi, eval_mode, inplace)
+
+    def extra_repr(self) -> str:
+        tanh = "approximate='tanh', " if self.activation.name == "gelu_tanh" else ""
+        return tanh + super().extra_repr()
 
 
 class QGELUTanh(QActivation):
@@ -396,14 +448,15 @@ class QHardtanh(QActivation):
 
     def __init__(
         self,
+        *unnamed: Never,
         lam: float = LAM,
         phi: float = 1e-3,
         eval_mode: Mode = "limit",
         inplace: bool = False,
-        *,
         min_val: float = -1.0,
         max_val: float = 1.0,
     ) -> None:
+        _refuse_unnamed(type(self), unnamed)
         super().__init__("hardtanh", lam, phi, eval_mode, inplace, min_val=min_val, max_val=max_val)
 
 
