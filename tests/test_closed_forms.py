@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from qneurons.activations import resolve, rows
-from qneurons.closed_forms import GELU_TANH_CUBIC, SELU_ALPHA, SELU_SCALE
+from qneurons.closed_forms import GELU_TANH_CUBIC, QUICK_GELU_SCALE, SELU_ALPHA, SELU_SCALE
 from qneurons.functional import q_difference
 from qneurons.given_delta import difference, difference_and_slope
 
@@ -68,6 +68,9 @@ def mish_derivative(y):
     return mish_gate(y) + y * 4 * e * (e + 1) / ((e + 1) ** 2 + 1) ** 2
 
 
+QUICK = mp.mpf(QUICK_GELU_SCALE)
+
+
 def clip(low, high):
     return Exact(lambda y: min(max(y, low), high), lambda y: mp.mpf(low <= y < high))
 
@@ -104,9 +107,17 @@ EXACT = {
         gelu_tanh_derivative,
         lambda y: sigma(gelu_tanh_argument(y)),
     ),
+    "quick_gelu": Exact(
+        lambda y: y * sigma(QUICK * y),
+        lambda y: sigma(QUICK * y) + QUICK * y * sigma(QUICK * y) * sigma(-QUICK * y),
+        lambda y: sigma(QUICK * y),
+    ),
     "mish": Exact(lambda y: y * mish_gate(y), mish_derivative, mish_gate),
     "hardtanh": clip(-1, 1),
     "relu6": clip(0, 6),
+    "hardsigmoid": Exact(
+        lambda y: min(max(y + 3, 0), 6) / mp.mpf(6), lambda y: mp.mpf(-3 <= y < 3) / 6
+    ),
     "hardswish": Exact(
         hardswish, hardswish_derivative, lambda y: min(max(y + 3, 0), 6) / mp.mpf(6)
     ),

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         q_elu as q_elu,
         q_gelu as q_gelu,
         q_gelu_tanh as q_gelu_tanh,
+        q_hardsigmoid as q_hardsigmoid,
         q_hardswish as q_hardswish,
         q_hardtanh as q_hardtanh,
         q_identity as q_identity,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         q_limit as q_limit,
         q_mean as q_mean,
         q_mish as q_mish,
+        q_quick_gelu as q_quick_gelu,
         q_relu as q_relu,
         q_relu6 as q_relu6,
         q_selu as q_selu,
@@ -61,12 +63,14 @@ if TYPE_CHECKING:
         QSELU as QSELU,
         QActivation as QActivation,
         QGELUTanh as QGELUTanh,
+        QHardsigmoid as QHardsigmoid,
         QHardswish as QHardswish,
         QHardtanh as QHardtanh,
         QIdentity as QIdentity,
         QLeakyReLU as QLeakyReLU,
         QLimit as QLimit,
         QMish as QMish,
+        QQuickGELU as QQuickGELU,
         QReLU as QReLU,
         QReLU6 as QReLU6,
         QSigmoid as QSigmoid,
@@ -90,13 +94,14 @@ else:
         "activations": "Activation register resolve",
         "conversion": "ConversionPlan configure conversion_plan convert revert",
         "functional": (
-            "q_activation q_celu q_difference q_elu q_gelu q_gelu_tanh q_hardswish q_hardtanh "
-            "q_identity q_leaky_relu q_limit q_mean q_mish q_relu q_relu6 q_selu q_sigmoid "
-            "q_silu q_sin q_softplus q_softsign q_tanh"
+            "q_activation q_celu q_difference q_elu q_gelu q_gelu_tanh q_hardsigmoid q_hardswish "
+            "q_hardtanh q_identity q_leaky_relu q_limit q_mean q_mish q_quick_gelu q_relu q_relu6 "
+            "q_selu q_sigmoid q_silu q_sin q_softplus q_softsign q_tanh"
         ),
         "modules": (
-            "QCELU QELU QGELU QSELU QActivation QGELUTanh QHardswish QHardtanh QIdentity "
-            "QLeakyReLU QLimit QMish QReLU QReLU6 QSigmoid QSiLU QSin QSoftplus QSoftsign QTanh"
+            "QCELU QELU QGELU QSELU QActivation QGELUTanh QHardsigmoid QHardswish QHardtanh "
+            "QIdentity QLeakyReLU QLimit QMish QQuickGELU QReLU QReLU6 QSigmoid QSiLU QSin "
+            "QSoftplus QSoftsign QTanh"
         ),
         "noise": "QLaw",
         "scheduler": "LambdaScheduler",

@@ -186,6 +186,7 @@ _ROWS = [
         functions=(F.gelu,),
         options={"approximate": "tanh"},
     ),
+    Activation("quick_gelu", d.quick_gelu, d.quick_gelu_derivative, d.q_quick_gelu),
     Activation("mish", d.mish, d.mish_derivative, d.q_mish, module=nn.Mish, functions=(F.mish,)),
     Activation(
         "hardtanh",
@@ -206,6 +207,15 @@ _ROWS = [
         kinks=lambda: (0.0, 6.0),
         module=nn.ReLU6,
         functions=(F.relu6,),
+    ),
+    Activation(
+        "hardsigmoid",
+        d.hardsigmoid,
+        lambda x: ((x >= -3) & (x < 3)).to(x.dtype) / 6,
+        d.q_hardsigmoid,
+        kinks=lambda: (-3.0, 3.0),
+        module=nn.Hardsigmoid,
+        functions=(F.hardsigmoid,),
     ),
     Activation(
         "hardswish",

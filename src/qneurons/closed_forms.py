@@ -122,6 +122,15 @@ def q_relu6(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
     return q_hardtanh(x, delta, with_slope, 0.0, 6.0)
 
 
+def hardsigmoid(x: Tensor) -> Tensor:
+    return (x + 3).clamp(0, 6) / 6  # torch rounds the slope 1/6 to float32
+
+
+def q_hardsigmoid(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    value, slope = q_hardtanh(x, delta, with_slope, -3.0, 3.0)
+    return value / 6, None if slope is None else slope / 6
+
+
 def hardswish(x: Tensor) -> Tensor:
     return x * ((x + 3) / 6).clamp(0, 1)
 
@@ -305,6 +314,22 @@ def silu_derivative(x: Tensor) -> Tensor:
 
 def q_silu(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
     return _gated(x, delta, with_slope, F.silu, silu_derivative, _silu_factor)
+
+
+QUICK_GELU_SCALE = 1.702
+
+
+def quick_gelu(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(QUICK_GELU_SCALE * x)
+
+
+def quick_gelu_derivative(x: Tensor) -> Tensor:
+    return silu_derivative(QUICK_GELU_SCALE * x)
+
+
+def q_quick_gelu(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    value, slope = q_silu(QUICK_GELU_SCALE * x, delta, with_slope)
+    return value / QUICK_GELU_SCALE, slope
 
 
 def normal_tail(z: Tensor) -> Tensor:

@@ -428,6 +428,15 @@ class QGELUTanh(QActivation):
         super().__init__("gelu_tanh", lam, phi, eval_mode, inplace)
 
 
+class QQuickGELU(QActivation):
+    """The q-activation of f(x) = x / (1 + exp(-1.702 x)). See :class:`QActivation`."""
+
+    def __init__(
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
+    ) -> None:
+        super().__init__("quick_gelu", lam, phi, eval_mode, inplace)
+
+
 class QMish(QActivation):
     """The q-activation of f(x) = x tanh(log(1 + exp(x))). See :class:`QActivation`."""
 
@@ -467,6 +476,15 @@ class QReLU6(QActivation):
         self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
     ) -> None:
         super().__init__("relu6", lam, phi, eval_mode, inplace)
+
+
+class QHardsigmoid(QActivation):
+    """The q-activation of f(x) = min(max(0, x + 3), 6) / 6. See :class:`QActivation`."""
+
+    def __init__(
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
+    ) -> None:
+        super().__init__("hardsigmoid", lam, phi, eval_mode, inplace)
 
 
 class QHardswish(QActivation):
@@ -517,9 +535,11 @@ CLASSES: dict[str, type[QActivation]] = {
     "silu": QSiLU,
     "gelu": QGELU,
     "gelu_tanh": QGELUTanh,
+    "quick_gelu": QQuickGELU,
     "mish": QMish,
     "hardtanh": QHardtanh,
     "relu6": QReLU6,
+    "hardsigmoid": QHardsigmoid,
     "hardswish": QHardswish,
     "softsign": QSoftsign,
     "sin": QSin,

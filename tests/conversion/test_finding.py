@@ -78,7 +78,7 @@ def test_parameters_that_a_row_refuses_do_not_stop_the_others(odd):
 @pytest.mark.parametrize("empty", [nn.Identity(), nn.Linear(2, 2), nn.Sequential(nn.Identity())])
 def test_nothing_to_convert(empty):
     known = "Sigmoid, Tanh, ReLU, LeakyReLU, ELU, SELU, CELU, Softplus, SiLU, GELU, Mish, Hardtanh,"
-    known += " ReLU6, Hardswish, Softsign"
+    known += " ReLU6, Hardsigmoid, Hardswish, Softsign"
     with pytest.raises(ValueError, match=f"no activation module.*{known}$"):
         qn.convert(empty)
 
@@ -130,6 +130,8 @@ def named(name, f):
         ("GELU", F.gelu, "gelu"),
         ("HardSwish", F.hardswish, "hardswish"),
         ("hard_swish", F.hardswish, "hardswish"),
+        ("QuickGELUActivation", lambda x: x * torch.sigmoid(1.702 * x), "quick_gelu"),
+        ("HardSigmoid", F.hardsigmoid, "hardsigmoid"),
         ("MishActivation", F.mish, "mish"),
         ("LinearActivation", lambda x: x, None),
         ("GELU", lambda x: F.gelu(x, approximate="tanh"), None),

@@ -16,7 +16,6 @@ from qneurons.conversion.uses import functions_called, is_bounded
 _OTHER_ACTIVATIONS = (
     nn.PReLU,
     nn.RReLU,
-    nn.Hardsigmoid,
     nn.Hardshrink,
     nn.Softshrink,
     nn.Tanhshrink,

@@ -19,6 +19,7 @@ from qneurons.kernels.cuda_math import (
     MILLS_ORIGIN,
     MILLS_ORIGIN_64,
     NAN,
+    QUICK_GELU_SCALE,
     SELU_ALPHA,
     SELU_SCALE,
     copysign,
@@ -78,6 +79,12 @@ def q_hardtanh(x, low: tl.constexpr, high: tl.constexpr):
 @triton.jit
 def q_relu6(x, p0: tl.constexpr, p1: tl.constexpr):
     return q_hardtanh(x, 0.0, 6.0)
+
+
+@triton.jit
+def q_hardsigmoid(x, p0: tl.constexpr, p1: tl.constexpr):
+    value, slope = q_hardtanh(x, -3.0, 3.0)
+    return value * (1 / 6), slope * (1 / 6)
 
 
 @triton.jit
@@ -142,6 +149,12 @@ def q_silu(x, p0: tl.constexpr, p1: tl.constexpr):
     z = _size(x)
     s, t = _logistic(z)
     return _mirrored(x, z * t * (z * s - 1), t * (1 - z * s * (3 - z * (s - t))))
+
+
+@triton.jit
+def q_quick_gelu(x, p0: tl.constexpr, p1: tl.constexpr):
+    value, slope = q_silu(x * QUICK_GELU_SCALE, 0.0, 0.0)
+    return value * (1 / QUICK_GELU_SCALE), slope
 
 
 @triton.jit
