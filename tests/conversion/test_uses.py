@@ -19,13 +19,17 @@ class Model(nn.Module):
         self.act = act or nn.Sigmoid()
         self.linear, self.drop = nn.Linear(3, 3), nn.Dropout()
         self.scale, self.body = nn.Parameter(torch.ones(3)), body
+        self.seen = []
+        self.register_buffer("calls", torch.zeros(()))
 
     def forward(self, x, mask=None):
         return self.body(self, x)
 
 
 def stores(model, x):
+    model.calls += 1
     model.last = model.act(x)
+    model.seen.append(model.last)
     return x * model.last
 
 
@@ -58,9 +62,11 @@ def stores(model, x):
 )
 def test_the_use_of_a_result(body, use, act):
     model = Model(body, act)
-    before = dict(vars(model))
+    names = set(vars(model))
     assert find_use(model, "act", act) == use
-    assert vars(model) == before
+    assert set(vars(model)) == names
+    assert model.seen == []
+    assert model.calls == 0
 
 
 def test_a_result_that_leaves_its_parent_is_followed_upwards():
@@ -72,6 +78,15 @@ def test_a_result_that_leaves_its_parent_is_followed_upwards():
     assert find_use(nn.Sequential(gated), "0.act.1.1", act) == "gate"
     puzzling = Model(lambda m, x: m.act(x) if x.sum() > 0 else x, inner)
     assert find_use(puzzling, "act.1.1", act) == "unknown"
+
+
+def test_a_container_without_a_forward_is_passed_over():
+    act = nn.Sigmoid()
+    for held in (nn.ModuleList([act]), nn.ModuleDict({"0": act})):
+        key = 0 if isinstance(held, nn.ModuleList) else "0"
+        model = Model(lambda m, x, key=key: x * m.act[key](m.linear(x)), held)
+        assert find_use(model, "act.0", act) == "gate"
+    assert find_use(nn.ModuleList([act]), "0", act) == "unknown"
 
 
 def test_a_shared_activation_is_a_gate_if_one_of_its_uses_is():

@@ -42,13 +42,16 @@ def find_use(model: nn.Module, path: str, activation: Any) -> Use:
     chain = [model]
     for name in names:
         chain.append(chain[-1].get_submodule(name))
+    use: Use = "unknown"
     for depth in reversed(range(len(chain))):
+        if isinstance(chain[depth], nn.ModuleList | nn.ModuleDict):
+            continue  # which have no forward
         root, graph = _trace(chain[depth:], names[depth:])
         calls = [node for node in graph.nodes if _calls(node, root, activation)] if graph else []
         use = _combined(_use(node, root) for node in calls) if calls else "unknown"
         if use != "output":
             return use
-    return "output"
+    return use
 
 
 def functions_called(module: nn.Module) -> list[tuple[str, Use]] | None:
@@ -62,6 +65,8 @@ def functions_called(module: nn.Module) -> list[tuple[str, Use]] | None:
 
 
 class _Tracer(torch.fx.Tracer):
+    proxy_buffer_attributes = True  # so that a forward that counts its calls changes no buffer
+
     def __init__(self, inside: list[nn.Module]) -> None:
         super().__init__()
         self._inside = inside
@@ -73,10 +78,14 @@ class _Tracer(torch.fx.Tracer):
 def _trace(chain: list[nn.Module], names: list[str]) -> tuple[nn.Module, Graph | None]:
     """Traces a copy of ``chain[0]`` and its descendants in the chain; other modules are leaves.
 
-    The copies are shallow. Without them a forward that stores a tensor would store a proxy.
+    Without copies a forward that stores a tensor would store a proxy in the model.
     """
     try:
         copies = [copy.copy(module) for module in chain]
+        for module in copies:
+            for name, value in vars(module).items():
+                if isinstance(value, list | dict):
+                    vars(module)[name] = copy.copy(value)
         for parent, name, child in zip(copies, names, copies[1:], strict=False):
             vars(parent)["_modules"] = {**parent._modules, name: child}
         parameters = inspect.signature(copies[0].forward).parameters.values()
