@@ -13,8 +13,18 @@ from torch import Tensor, nn
 import qneurons
 from qneurons.activations import Activation, register, resolve, rows, unregister
 
-NAMES = ["sigmoid", "tanh", "relu", "leaky_relu", "elu", "selu", "celu", "softplus", "silu", "gelu"]
-NAMES += ["gelu_tanh", "quick_gelu", "mish", "hardtanh", "relu6", "hardsigmoid", "hardswish"]
+NAMES = ["sigmoid", "tanh", "relu", "relu2", "leaky_relu", "elu", "selu", "celu", "softplus"]
+NAMES += [
+    "silu",
+    "gelu",
+    "gelu_tanh",
+    "quick_gelu",
+    "mish",
+    "hardtanh",
+    "relu6",
+    "hardsigmoid",
+    "hardswish",
+]
 NAMES += ["softsign", "sin", "identity"]
 TABLE = {row.name: row for row in rows()}
 SETTINGS = [(name, {}) for name in NAMES] + [
@@ -40,6 +50,8 @@ def torch_form(name, parameters):
     """torch's own module of a row, or its function where there is no module."""
     if name == "gelu_tanh":
         return nn.GELU(approximate="tanh")
+    if name == "relu2":
+        return lambda x: F.relu(x).square()
     if name == "quick_gelu":
         return lambda x: swish(x, 1.702)
     module = TABLE[name].module

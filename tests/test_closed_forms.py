@@ -87,6 +87,7 @@ EXACT = {
     "sigmoid": Exact(sigma, lambda y: sigma(y) * sigma(-y)),
     "tanh": Exact(mp.tanh, lambda y: 4 * sigma(2 * y) * sigma(-2 * y)),
     "relu": Exact(lambda y: max(y, 0), step),
+    "relu2": Exact(lambda y: max(y, 0) ** 2, lambda y: 2 * max(y, 0)),
     "leaky_relu": Exact(
         lambda y: y if y >= 0 else mp.mpf(0.01) * y,
         lambda y: mp.mpf(1) if y >= 0 else mp.mpf(0.01),

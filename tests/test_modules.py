@@ -61,8 +61,8 @@ class Named(nn.Module):
 
 
 def test_one_class_per_row_exported():
-    names = "Sigmoid Tanh ReLU LeakyReLU ELU SELU CELU Softplus SiLU GELU GELUTanh QuickGELU Mish "
-    names += "Hardtanh ReLU6 Hardsigmoid Hardswish Softsign Sin Identity"
+    names = "Sigmoid Tanh ReLU ReLU2 LeakyReLU ELU SELU CELU Softplus SiLU GELU GELUTanh QuickGELU "
+    names += "Mish Hardtanh ReLU6 Hardsigmoid Hardswish Softsign Sin Identity"
     expected = [f"Q{name}" for name in names.split()]
     assert [cls.__name__ for cls in CLASSES.values()] == expected
     for name, cls in zip(expected, CLASSES.values(), strict=True):

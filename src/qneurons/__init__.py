@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         q_mish as q_mish,
         q_quick_gelu as q_quick_gelu,
         q_relu as q_relu,
+        q_relu2 as q_relu2,
         q_relu6 as q_relu6,
         q_selu as q_selu,
         q_sigmoid as q_sigmoid,
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
         QMish as QMish,
         QQuickGELU as QQuickGELU,
         QReLU as QReLU,
+        QReLU2 as QReLU2,
         QReLU6 as QReLU6,
         QSigmoid as QSigmoid,
         QSiLU as QSiLU,
@@ -95,12 +97,12 @@ else:
         "conversion": "ConversionPlan configure conversion_plan convert revert",
         "functional": (
             "q_activation q_celu q_difference q_elu q_gelu q_gelu_tanh q_hardsigmoid q_hardswish "
-            "q_hardtanh q_identity q_leaky_relu q_limit q_mean q_mish q_quick_gelu q_relu q_relu6 "
-            "q_selu q_sigmoid q_silu q_sin q_softplus q_softsign q_tanh"
+            "q_hardtanh q_identity q_leaky_relu q_limit q_mean q_mish q_quick_gelu q_relu q_relu2 "
+            "q_relu6 q_selu q_sigmoid q_silu q_sin q_softplus q_softsign q_tanh"
         ),
         "modules": (
             "QCELU QELU QGELU QSELU QActivation QGELUTanh QHardsigmoid QHardswish QHardtanh "
-            "QIdentity QLeakyReLU QLimit QMish QQuickGELU QReLU QReLU6 QSigmoid QSiLU QSin "
+            "QIdentity QLeakyReLU QLimit QMish QQuickGELU QReLU QReLU2 QReLU6 QSigmoid QSiLU QSin "
             "QSoftplus QSoftsign QTanh"
         ),
         "noise": "QLaw",

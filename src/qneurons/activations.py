@@ -117,6 +117,7 @@ _ROWS = [
         module=nn.ReLU,
         functions=(torch.relu, F.relu, F.relu_, Tensor.relu),
     ),
+    Activation("relu2", d.relu2, lambda x: 2 * x.relu(), d.q_relu2),
     Activation(
         "leaky_relu",
         F.leaky_relu,

@@ -86,6 +86,17 @@ def q_relu(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
     return value, slope
 
 
+def relu2(x: Tensor) -> Tensor:
+    return x.relu().square()
+
+
+def q_relu2(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    crossing, q = delta < -1, 1 + delta
+    factor = torch.where(crossing, torch.where(x < 0, q * q, -1) / delta, 2 + delta)
+    y = torch.where(crossing, x, x.relu())
+    return factor * y * y, 2 * factor * y if with_slope else None
+
+
 def q_leaky_relu(
     x: Tensor, delta: Tensor, with_slope: bool, negative_slope: float
 ) -> ValueAndSlope:

@@ -256,6 +256,13 @@ def q_relu(
     return q_activation(x, "relu", lam, phi, **options)
 
 
+def q_relu2(
+    x: Tensor, lam: float | Tensor = LAM, phi: float = 1e-3, **options: Unpack[Options]
+) -> Tensor:
+    """The q-activation of f(x) = max(0, x)². See :func:`q_activation`."""
+    return q_activation(x, "relu2", lam, phi, **options)
+
+
 def q_leaky_relu(
     x: Tensor,
     lam: float | Tensor = LAM,

@@ -45,6 +45,11 @@ def q_relu(x: Tensor, with_slope: bool) -> ValueAndSlope:
     return x.relu(), (x >= 0).to(x.dtype) if with_slope else None
 
 
+def q_relu2(x: Tensor, with_slope: bool) -> ValueAndSlope:
+    y = x.relu()
+    return 2 * y * y, 4 * y if with_slope else None
+
+
 def q_leaky_relu(x: Tensor, with_slope: bool, negative_slope: float) -> ValueAndSlope:
     slope = torch.where(x < 0, negative_slope, torch.ones((), dtype=x.dtype, device=x.device))
     return x * slope, slope

@@ -47,7 +47,7 @@ class QActivation(nn.Module):
             table, which is built by ``eval()`` and again whenever λ or φ changes. Its error is at
             most 1e-6 of the mean or of min(\|x\|, 1) times the largest \|f'\|, whichever is
             larger. Quadrature, which takes 16 to hundreds of evaluations, is used for float64, for
-            f without a closed form, for sin, and under the transforms of ``torch.func``.
+            f without a closed form, for sin and relu2, and under the transforms of ``torch.func``.
         inplace: accepted for compatibility, and ignored.
         parameters: values of f's parameters, such as ``alpha=0.5``.
 
@@ -280,6 +280,15 @@ class QReLU(QActivation):
         self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
     ) -> None:
         super().__init__("relu", lam, phi, eval_mode, inplace)
+
+
+class QReLU2(QActivation):
+    """The q-activation of f(x) = max(0, x)². See :class:`QActivation`."""
+
+    def __init__(
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
+    ) -> None:
+        super().__init__("relu2", lam, phi, eval_mode, inplace)
 
 
 class QLeakyReLU(QActivation):
@@ -527,6 +536,7 @@ CLASSES: dict[str, type[QActivation]] = {
     "sigmoid": QSigmoid,
     "tanh": QTanh,
     "relu": QReLU,
+    "relu2": QReLU2,
     "leaky_relu": QLeakyReLU,
     "elu": QELU,
     "selu": QSELU,

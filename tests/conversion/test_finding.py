@@ -131,6 +131,7 @@ def named(name, f):
         ("HardSwish", F.hardswish, "hardswish"),
         ("hard_swish", F.hardswish, "hardswish"),
         ("QuickGELUActivation", lambda x: x * torch.sigmoid(1.702 * x), "quick_gelu"),
+        ("ReLUSquaredActivation", lambda x: F.relu(x) * F.relu(x), "relu2"),
         ("HardSigmoid", F.hardsigmoid, "hardsigmoid"),
         ("MishActivation", F.mish, "mish"),
         ("LinearActivation", lambda x: x, None),

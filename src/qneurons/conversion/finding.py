@@ -31,6 +31,8 @@ _OTHER_NAMES = {
     "gelufast": "gelu_tanh",
     "accurategelu": "gelu_tanh",
     "pytorchgelutanh": "gelu_tanh",
+    "relusquared": "relu2",
+    "squaredrelu": "relu2",
 }
 
 

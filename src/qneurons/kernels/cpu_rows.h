@@ -55,6 +55,13 @@ ROW(q_relu, unused1, unused2) {
                         unless_nan(x, across ? (negative ? q : -1) * inverse : negative ? 0 : 1)};
 }
 
+ROW(q_relu2, unused1, unused2) {
+    int across = steps == CROSSING && delta < -1;
+    float q = 1 + delta, factor = across ? (x < 0 ? q * q : -1) * (1 / delta) : 2 + delta;
+    float y = across ? x : at_least(x, ZERO);
+    return (Difference){factor * y * y, 2 * factor * y};
+}
+
 ROW(q_leaky_relu, negative_slope, unused) {
     Difference relu = q_relu(x, delta, 0, 0, steps);
     return (Difference){negative_slope * x + (1 - negative_slope) * relu.value,

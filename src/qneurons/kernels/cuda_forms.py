@@ -111,6 +111,15 @@ def q_relu(x, delta, p0: tl.constexpr, p1: tl.constexpr):
 
 
 @triton.jit
+def q_relu2(x, delta, p0: tl.constexpr, p1: tl.constexpr):
+    crossing, q = delta < -1, 1 + delta
+    crossed = tl.where(x < 0, q * q, -1.0) * reciprocal(delta)
+    factor = tl.where(crossing, crossed, 2 + delta)
+    y = tl.where(crossing, x, tl.maximum(x, 0.0, NAN))
+    return factor * y * y, 2 * factor * y
+
+
+@triton.jit
 def q_leaky_relu(x, delta, negative_slope: tl.constexpr, p1: tl.constexpr):
     value, slope = q_relu(x, delta, 0.0, 0.0)
     rest: tl.constexpr = 1 - negative_slope

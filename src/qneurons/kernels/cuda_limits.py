@@ -64,6 +64,12 @@ def q_relu(x, p0: tl.constexpr, p1: tl.constexpr):
 
 
 @triton.jit
+def q_relu2(x, p0: tl.constexpr, p1: tl.constexpr):
+    y = tl.maximum(x, 0.0, NAN)
+    return 2 * y * y, 4 * y
+
+
+@triton.jit
 def q_leaky_relu(x, negative_slope: tl.constexpr, p1: tl.constexpr):
     # Of two constants tl.where would make float32.
     slope = unless_nan(x, tl.where(x < 0, negative_slope, tl.full(x.shape, 1.0, x.dtype)))
