@@ -98,7 +98,7 @@ def _functions_in_code(module: nn.Module) -> dict[str, list[str]]:
 
 def _is_alone(module: nn.Module) -> bool:
     """True for a module that may itself be an activation, as one that computes x sigmoid(x)."""
-    return not module.state_dict() and not any(module.children())
+    return next(module.children(), None) is None and not module.state_dict()
 
 
 def _is_bounded(name: str) -> bool:

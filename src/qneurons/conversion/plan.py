@@ -29,7 +29,7 @@ class ConversionPlan:
         replaced: the activations that are replaced.
         left: gates, outputs and what cannot be replaced, with the reason. ``convert`` warns of it.
         excluded: the activations that ``include`` and ``exclude`` leave.
-        converted: the names of the q-activations that the model has already.
+        converted: the q-activations that the model has already, by their names.
     """
 
     replaced: list[FoundActivation]
@@ -152,8 +152,9 @@ def _advice(left: list[Unconverted]) -> str:
         if one.why == "called in code" and row is not None:
             module = f"nn.{row.module.__name__}" if row.module else f"QActivation({row.name!r})"
             return f"Replace each by a module such as {module}, or call qneurons.q_{row.name} there"
-    if any(one.why in _WHY_LEFT.values() for one in left):
-        return f"Name those to convert in include, as include={left[0].where!r}"
+    for one in left:
+        if one.why in _WHY_LEFT.values():
+            return f"Name those to convert in include, as include={one.where!r}"
     return "Give a class of your own in alias, as alias={MySwish: 'silu'}"
 
 
