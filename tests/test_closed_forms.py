@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from qneurons.activations import resolve, rows
-from qneurons.closed_forms import GELU_TANH_CUBIC, SELU_ALPHA, SELU_SCALE
+from qneurons.closed_forms import GELU_TANH_CUBIC, QUICK_GELU_SCALE, SELU_ALPHA, SELU_SCALE
 from qneurons.functional import q_difference
 from qneurons.given_delta import difference, difference_and_slope
 
@@ -68,6 +68,9 @@ def mish_derivative(y):
     return mish_gate(y) + y * 4 * e * (e + 1) / ((e + 1) ** 2 + 1) ** 2
 
 
+QUICK = mp.mpf(QUICK_GELU_SCALE)
+
+
 def clip(low, high):
     return Exact(lambda y: min(max(y, low), high), lambda y: mp.mpf(low <= y < high))
 
@@ -84,6 +87,7 @@ EXACT = {
     "sigmoid": Exact(sigma, lambda y: sigma(y) * sigma(-y)),
     "tanh": Exact(mp.tanh, lambda y: 4 * sigma(2 * y) * sigma(-2 * y)),
     "relu": Exact(lambda y: max(y, 0), step),
+    "relu2": Exact(lambda y: max(y, 0) ** 2, lambda y: 2 * max(y, 0)),
     "leaky_relu": Exact(
         lambda y: y if y >= 0 else mp.mpf(0.01) * y,
         lambda y: mp.mpf(1) if y >= 0 else mp.mpf(0.01),
@@ -104,9 +108,17 @@ EXACT = {
         gelu_tanh_derivative,
         lambda y: sigma(gelu_tanh_argument(y)),
     ),
+    "quick_gelu": Exact(
+        lambda y: y * sigma(QUICK * y),
+        lambda y: sigma(QUICK * y) + QUICK * y * sigma(QUICK * y) * sigma(-QUICK * y),
+        lambda y: sigma(QUICK * y),
+    ),
     "mish": Exact(lambda y: y * mish_gate(y), mish_derivative, mish_gate),
     "hardtanh": clip(-1, 1),
     "relu6": clip(0, 6),
+    "hardsigmoid": Exact(
+        lambda y: min(max(y + 3, 0), 6) / mp.mpf(6), lambda y: mp.mpf(-3 <= y < 3) / 6
+    ),
     "hardswish": Exact(
         hardswish, hardswish_derivative, lambda y: min(max(y + 3, 0), 6) / mp.mpf(6)
     ),

@@ -278,7 +278,7 @@ def test_a_module_without_a_kernel_takes_any_shape(monkeypatch):
     monkeypatch.setattr(kernels, "is_fused", lambda *_: False)
     for shape in ((), (0,), (3, 1, 2)):
         x = torch.ones(shape, requires_grad=True)
-        value = qn.QELU(1.0)(x)
+        value = qn.QELU(lam=1.0)(x)
         value.sum().backward()
         assert value.shape == x.grad.shape == shape
 

@@ -194,7 +194,7 @@ def test_another_lam_does_not_recompile():
 def network(memory_format: torch.memory_format = torch.contiguous_format) -> nn.Module:
     torch.manual_seed(0)
     layers = nn.Sequential(
-        nn.Conv2d(3, 8, 3), qn.QELU(1.0), nn.Conv2d(8, 4, 3), qn.QGELU(1.0), nn.Flatten(1)
+        nn.Conv2d(3, 8, 3), qn.QELU(lam=1.0), nn.Conv2d(8, 4, 3), qn.QGELU(1.0), nn.Flatten(1)
     )
     return layers.cuda().to(memory_format=memory_format)
 

@@ -6,6 +6,7 @@ import inspect
 import io
 import pickle
 import re
+from typing import Literal, Never
 
 import pytest
 import torch
@@ -61,8 +62,8 @@ class Named(nn.Module):
 
 
 def test_one_class_per_row_exported():
-    names = "Sigmoid Tanh ReLU LeakyReLU ELU SELU CELU Softplus SiLU GELU GELUTanh Mish Hardtanh "
-    names += "ReLU6 Hardswish Softsign Sin Identity"
+    names = "Sigmoid Tanh ReLU ReLU2 LeakyReLU ELU SELU CELU Softplus SiLU GELU GELUTanh QuickGELU "
+    names += "Mish Hardtanh ReLU6 Hardsigmoid Hardswish Softsign Sin Identity"
     expected = [f"Q{name}" for name in names.split()]
     assert [cls.__name__ for cls in CLASSES.values()] == expected
     for name, cls in zip(expected, CLASSES.values(), strict=True):
@@ -97,16 +98,25 @@ def test_a_class_takes_the_row_s_parameters(row):
 def test_the_signature_of_a_class_is_that_of_its_row(row):
     of_base = inspect.signature(QActivation).parameters.values()
     shared = [p for p in of_base if p.name not in ("activation", "parameters")]
+    by_name = inspect.Parameter.KEYWORD_ONLY
     own = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=float)
+        inspect.Parameter(name, by_name, default=value, annotation=float)
         for name, value in row.parameters.items()
     ]
+    if own:  # then a number without a name might be λ or a parameter
+        unnamed = inspect.Parameter("unnamed", inspect.Parameter.VAR_POSITIONAL, annotation=Never)
+        shared = [unnamed, *(parameter.replace(kind=by_name) for parameter in shared)]
+    if row.name == "gelu":
+        kinds = Literal["none", "tanh"]
+        own = [inspect.Parameter("approximate", by_name, default="none", annotation=kinds)]
     assert list(inspect.signature(CLASSES[row.name]).parameters.values()) == shared + own
 
 
 @every_row
 def test_a_class_passes_every_argument_on(row):
-    module = CLASSES[row.name](0.3, 0.2, "mean", True)
+    values = {"lam": 0.3, "phi": 0.2, "eval_mode": "mean", "inplace": True}
+    cls = CLASSES[row.name]
+    module = cls(**values) if row.parameters else cls(*values.values())
     assert (module.lam, module.phi, module.eval_mode) == (0.3, 0.2, "mean")
     assert inspect.getsource(CLASSES[row.name]).startswith(f"class {type(module).__name__}")
 
@@ -118,18 +128,69 @@ def test_a_class_passes_every_argument_on(row):
 def test_every_form_of_an_activation_is_accepted(activation):
     x = normal(31)
     module = QActivation(activation, 0.3, 0.1)
-    assert torch.equal(drawn(module, x), drawn(qn.QELU(0.3, 0.1), x))
+    assert torch.equal(drawn(module, x), drawn(qn.QELU(lam=0.3, phi=0.1), x))
     assert list(module.children()) == []
 
 
 def test_repr():
     assert repr(qn.QReLU()) == "QReLU(lam=0.1, phi=0.001, eval_mode='limit')"
-    assert repr(qn.QELU(0.1, 0, "mean", alpha=0.5)) == (
+    assert repr(qn.QELU(lam=0.1, phi=0, eval_mode="mean", alpha=0.5)) == (
         "QELU(alpha=0.5, lam=0.1, phi=0, eval_mode='mean')"
     )
     assert repr(QActivation(nn.Hardtanh(-2, 2), eval_mode="sample")) == (
         "QActivation(hardtanh, min_val=-2, max_val=2, lam=0.1, phi=0.001, eval_mode='sample')"
     )
+
+
+@pytest.mark.parametrize(
+    ("cls", "own"),
+    [
+        (qn.QLeakyReLU, "negative_slope"),
+        (qn.QELU, "alpha"),
+        (qn.QCELU, "alpha"),
+        (qn.QSoftplus, "beta"),
+        (qn.QHardtanh, "max_val"),
+    ],
+)
+def test_a_number_that_may_be_lam_or_a_parameter_is_refused(cls, own):
+    name = cls.__name__
+    remedy = re.escape(f"{name}(lam=0.2) or {name}({own}=0.2)")
+    with pytest.raises(TypeError, match=f"{name} takes its arguments by name, got 0.2.*{remedy}"):
+        cls(0.2)
+
+
+def test_gelu_takes_the_argument_of_torch():
+    x = normal(31)
+    module = qn.QGELU(approximate="tanh")
+    assert torch.equal(drawn(module, x), drawn(qn.QGELUTanh(), x))
+    assert repr(module).startswith("QGELU(approximate='tanh', lam=0.1, ")
+    assert repr(qn.QGELU(approximate="none")).startswith("QGELU(lam=0.1, ")
+    with pytest.raises(ValueError, match="'none' or 'tanh', got 'erf'"):
+        qn.QGELU(approximate="erf")
+
+
+@pytest.mark.parametrize("name", ["lam", "phi"])
+def test_a_parameter_is_refused(name):
+    value, module = nn.Parameter(torch.tensor(0.5)), qn.QGELU(0.3)
+    message = rf"{name} must be a number, got a Parameter.* {name}\.item\(\)"
+    with pytest.raises(TypeError, match=message):
+        qn.QGELU(**{name: value})
+    with pytest.raises(TypeError, match=message):
+        setattr(module, name, value)
+    assert list(module.parameters()) == []
+    assert module.lam == 0.3
+    module.weight = value  # of a user's own
+    assert list(module.parameters()) == [value]
+
+
+@pytest.mark.parametrize("make", [qn.QELU, functools.partial(qn.QLimit, "elu")])
+def test_a_q_activation_is_a_leaf_of_a_trace(make):
+    model, x = nn.Sequential(nn.Linear(3, 3), nn.Sequential(make(), nn.Linear(3, 3))), normal(5, 3)
+    traced = torch.fx.symbolic_trace(model.double())
+    nodes = [node.target for node in traced.graph.nodes if node.op == "call_module"]
+    assert nodes == ["0", "1.0", "1.1"]
+    assert torch.equal(drawn(traced, x), drawn(model, x))
+    assert torch.equal(traced.eval()(x), model.eval()(x))
 
 
 def test_lam_and_phi_have_their_effect():
@@ -195,17 +256,17 @@ def test_bad_input(training, eval_mode):
 @pytest.mark.parametrize("eval_mode", ["limit", "mean", "sample"])
 def test_training_draws_in_every_eval_mode(eval_mode):
     x = normal(31)
-    module = qn.QSoftplus(0.5, eval_mode=eval_mode)
+    module = qn.QSoftplus(lam=0.5, eval_mode=eval_mode)
     first, second = module(x), module(x)
     assert (first != second).all()
-    plain = drawn(qn.QSoftplus(0.5), x)
+    plain = drawn(qn.QSoftplus(lam=0.5), x)
     assert torch.equal(drawn(module, x), plain)
 
 
 @every_row
 def test_evaluation_by_the_limit(row):
     x = normal(31)
-    module = CLASSES[row.name](0.5).eval()
+    module = CLASSES[row.name](lam=0.5).eval()
     assert torch.equal(module(x), qn.q_limit(x, row.name))
     torch.testing.assert_close(module(x), x * row.derivative(x, **row.parameters))
     torch.testing.assert_close(module(x), drawn(CLASSES[row.name](**LIMIT), x))
@@ -214,18 +275,18 @@ def test_evaluation_by_the_limit(row):
 @pytest.mark.parametrize("lam", [0.02, 1.0])
 def test_evaluation_by_the_mean(lam):
     x = normal(5)
-    module = qn.QSoftplus(lam, 0.1, eval_mode="mean").eval()
+    module = qn.QSoftplus(lam=lam, phi=0.1, eval_mode="mean").eval()
     state = torch.get_rng_state()
     assert torch.equal(module(x), qn.q_mean(x, "softplus", lam, 0.1))
     assert torch.equal(torch.get_rng_state(), state)
-    draws = drawn(qn.QSoftplus(lam, 0.1), x.expand(200_000, 5))
+    draws = drawn(qn.QSoftplus(lam=lam, phi=0.1), x.expand(200_000, 5))
     error = (draws.mean(0) - module(x)).abs() / (draws.std(0) / 200_000**0.5)
     assert error.max() < 4
 
 
 def test_evaluation_by_a_sample():
     x = normal(31)
-    module = qn.QSoftplus(0.5, eval_mode="sample")
+    module = qn.QSoftplus(lam=0.5, eval_mode="sample")
     assert torch.equal(drawn(module.eval(), x), drawn(module.train(), x))
     assert (module.eval()(x) != module(x)).all()
 
@@ -261,7 +322,7 @@ def test_a_bad_lam_is_refused_and_the_old_one_kept(lam):
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_lam_can_be_set_in_a_compiled_model_without_recompiling(backend):
     torch._dynamo.reset()
-    model = nn.Sequential(nn.Linear(3, 5), qn.QSoftplus(0.1), nn.Linear(5, 2)).double()
+    model = nn.Sequential(nn.Linear(3, 5), qn.QSoftplus(lam=0.1), nn.Linear(5, 2)).double()
     compiled = torch.compile(model, backend=backend, fullgraph=True)
     x = normal(7, 3)
     for lam in (0.1, 0.0, 1.0, 3.0):
@@ -316,7 +377,7 @@ def test_no_state_and_a_plain_checkpoint_loads():
 @every_row
 def test_copies(row, copied):
     parameters = {name: value + 0.5 for name, value in row.parameters.items()}
-    module = CLASSES[row.name](0.3, 0.01, "mean", **parameters).eval()
+    module = CLASSES[row.name](lam=0.3, phi=0.01, eval_mode="mean", **parameters).eval()
     twin = copied(module)
     assert type(twin) is type(module)
     assert repr(twin) == repr(module)
@@ -341,10 +402,10 @@ def test_copies_of_a_module_with_parameters(copied):
 @pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16, torch.double], ids=str)
 def test_lam_is_not_rounded_to_a_dtype(dtype):
     x = normal(31, dtype=dtype)
-    for module in (qn.QSoftplus(0.3).to(dtype), qn.QSoftplus(0.3).half().to(dtype)):
+    for module in (qn.QSoftplus(lam=0.3).to(dtype), qn.QSoftplus(lam=0.3).half().to(dtype)):
         assert module.lam == 0.3
         assert module(x).dtype == dtype
-        assert torch.equal(drawn(module, x), drawn(qn.QSoftplus(0.3), x))
+        assert torch.equal(drawn(module, x), drawn(qn.QSoftplus(lam=0.3), x))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.double], ids=str)
@@ -352,20 +413,20 @@ def test_lam_does_not_depend_on_the_default_dtype(dtype):
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
-        module = qn.QSoftplus(0.3)
+        module = qn.QSoftplus(lam=0.3)
     finally:
         torch.set_default_dtype(before)
     x = normal(31)
-    assert torch.equal(drawn(module, x), drawn(qn.QSoftplus(0.3), x))
+    assert torch.equal(drawn(module, x), drawn(qn.QSoftplus(lam=0.3), x))
 
 
 def on_meta():
     with torch.device("meta"):
-        return nn.Sequential(nn.Linear(3, 3), qn.QSoftplus(0.3))
+        return nn.Sequential(nn.Linear(3, 3), qn.QSoftplus(lam=0.3))
 
 
 def moved_to_meta():
-    return nn.Sequential(nn.Linear(3, 3), qn.QSoftplus(0.3)).to("meta")
+    return nn.Sequential(nn.Linear(3, 3), qn.QSoftplus(lam=0.3)).to("meta")
 
 
 @pytest.mark.parametrize("make", [on_meta, moved_to_meta])
@@ -378,21 +439,21 @@ class TestMeta:
     def test_to_empty_keeps_lam(self, make):
         model, x = make().to_empty(device="cpu"), normal(31)
         assert model[1].lam == 0.3
-        assert torch.equal(drawn(model[1], x), drawn(qn.QSoftplus(0.3), x))
+        assert torch.equal(drawn(model[1], x), drawn(qn.QSoftplus(lam=0.3), x))
 
     def test_assigning_a_checkpoint_keeps_lam(self, make):
         plain, model = nn.Sequential(nn.Linear(3, 3), nn.Softplus()), make()
         model.load_state_dict(plain.state_dict(), assign=True)
-        expected = nn.Sequential(plain[0], qn.QSoftplus(0.3))
+        expected = nn.Sequential(plain[0], qn.QSoftplus(lam=0.3))
         x = normal(31, 3, dtype=torch.float32)
         assert torch.equal(drawn(model, x), drawn(expected, x))
 
 
 def test_share_memory():
-    module, x = nn.Sequential(qn.QSoftplus(0.3)).share_memory(), normal(31)
+    module, x = nn.Sequential(qn.QSoftplus(lam=0.3)).share_memory(), normal(31)
     assert module[0].lam == 0.3
     module[0].lam = 0.7
-    assert torch.equal(drawn(module, x), drawn(qn.QSoftplus(0.7), x))
+    assert torch.equal(drawn(module, x), drawn(qn.QSoftplus(lam=0.7), x))
 
 
 def test_eval_mode_set_later_is_checked():
@@ -450,7 +511,7 @@ def builds(monkeypatch):
 
 def test_a_table_is_renewed_only_when_evaluation_needs_it(monkeypatch):
     asked = builds(monkeypatch)
-    module, x = qn.QELU(0.1, 0.0, "mean"), normal(31).float()
+    module, x = qn.QELU(lam=0.1, phi=0.0, eval_mode="mean"), normal(31, dtype=torch.float32)
     for lam in (0.3, 0.2):
         module.lam = lam
         module(x)
@@ -469,7 +530,7 @@ def test_a_table_is_renewed_only_when_evaluation_needs_it(monkeypatch):
 
 
 def test_a_table_is_renewed_after_training_was_set_by_hand():
-    module, x = qn.QELU(0.3, eval_mode="mean"), normal(31).float()
+    module, x = qn.QELU(lam=0.3, eval_mode="mean"), normal(31, dtype=torch.float32)
     module.training = False
     torch.testing.assert_close(module(x), qn.q_mean(x, "elu", 0.3), rtol=1e-6, atol=1e-6)
 
@@ -482,19 +543,19 @@ def test_setting_the_mode_in_evaluation_builds_the_table():
 
 @every_copy
 def test_a_copy_has_a_table_of_its_own(copied):
-    module, x = qn.QELU(0.3, eval_mode="mean").eval(), normal(31).float()
+    module, x = qn.QELU(lam=0.3, eval_mode="mean").eval(), normal(31, dtype=torch.float32)
     before = module(x)
     other = copied(module)
     assert torch.equal(other(x), before)
     other.lam = 0.7
     assert torch.equal(module(x), before)
-    assert torch.equal(qn.QELU(0.3, eval_mode="mean").eval()(x), before)
+    assert torch.equal(qn.QELU(lam=0.3, eval_mode="mean").eval()(x), before)
     assert list(module.state_dict()) == []
 
 
 def test_means_in_a_compiled_model_follow_lam_without_recompiling():
     torch._dynamo.reset()
-    model = nn.Sequential(nn.Linear(3, 5), qn.QSoftplus(0.1, eval_mode="mean")).eval()
+    model = nn.Sequential(nn.Linear(3, 5), qn.QSoftplus(lam=0.1, eval_mode="mean")).eval()
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     x = normal(7, 3, dtype=torch.float32).requires_grad_()
     for lam in (0.1, 0.3, 0.2):
@@ -518,14 +579,14 @@ def test_means_are_exported_as_plain_operations():
 
 def test_a_table_that_was_built_in_inference_mode_has_a_gradient():
     with torch.inference_mode():
-        module = qn.QELU(0.3, eval_mode="mean").eval()
+        module = qn.QELU(lam=0.3, eval_mode="mean").eval()
     x = torch.randn(5, requires_grad=True)
     module(x).sum().backward()
     assert x.grad.isfinite().all()
 
 
 def test_lam_may_not_change_between_the_mean_and_its_backward():
-    module, x = qn.QELU(0.3, eval_mode="mean").eval(), torch.randn(5, requires_grad=True)
+    module, x = qn.QELU(lam=0.3, eval_mode="mean").eval(), torch.randn(5, requires_grad=True)
     value = module(x)
     module.lam = 0.2
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
@@ -533,22 +594,25 @@ def test_lam_may_not_change_between_the_mean_and_its_backward():
 
 
 def test_means_of_fake_and_meta_tensors():
-    module = qn.QELU(0.3, eval_mode="mean").eval()
+    module = qn.QELU(lam=0.3, eval_mode="mean").eval()
     assert module(torch.ones(2, 3, device="meta")).shape == (2, 3)
     with FakeTensorMode():
-        assert qn.QELU(0.31, eval_mode="mean").eval()(torch.ones(2, 3)).shape == (2, 3)
+        assert qn.QELU(lam=0.31, eval_mode="mean").eval()(torch.ones(2, 3)).shape == (2, 3)
     x = torch.ones(3)  # nothing fake was kept
     torch.testing.assert_close(
-        qn.QELU(0.31, eval_mode="mean").eval()(x), qn.q_mean(x, "elu", 0.31), rtol=1e-6, atol=1e-6
+        qn.QELU(lam=0.31, eval_mode="mean").eval()(x),
+        qn.q_mean(x, "elu", 0.31),
+        rtol=1e-6,
+        atol=1e-6,
     )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_means_keep_layout_and_dtype(dtype):
     x = normal(2, 3, 4, 5, dtype=dtype).contiguous(memory_format=torch.channels_last)
-    found = qn.QELU(0.3, eval_mode="mean").eval()(x)
+    found = qn.QELU(lam=0.3, eval_mode="mean").eval()(x)
     assert (found.dtype, found.stride()) == (dtype, x.stride())
-    assert torch.equal(found, qn.QELU(0.3, eval_mode="mean").eval()(x.contiguous()))
+    assert torch.equal(found, qn.QELU(lam=0.3, eval_mode="mean").eval()(x.contiguous()))
 
 
 def test_a_module_with_its_own_parameters_has_no_table():

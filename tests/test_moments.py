@@ -203,7 +203,10 @@ def test_the_law_agrees_with_draws(name, draws):
     deviation = variance(X, name, lam).sqrt()
     error = (g.mean(-1) - mean(X, name, lam)).abs()
     assert (error <= 4.5 * deviation / math.sqrt(count) + 1e-12).all()
-    torch.testing.assert_close(g.std(-1), deviation, rtol=0.02, atol=1e-7)
+    # Where a kink is hardly ever reached, few draws make the deviation.
+    spread = (g - g.mean(-1, keepdim=True)).square().std(-1) / math.sqrt(count)
+    error = (g.var(-1) - deviation.square()).abs()
+    assert (error <= 4.5 * spread + 1e-12).all()
 
 
 @pytest.mark.parametrize("name", ["softplus", "silu", "gelu", "gelu_tanh"])

@@ -205,7 +205,7 @@ def test_what_is_no_model_is_refused():
 
 
 def test_the_schedule_of_the_model_is_followed_where_it_was_set():
-    model = nn.Sequential(nn.ELU(), nn.Tanh())
+    model = nn.Sequential(nn.ELU(), nn.Softplus())
     convert(model, "a5", include="elu")
     convert(model, "c0.1")
     scheduler = LambdaScheduler(model)
@@ -221,7 +221,7 @@ def test_the_schedule_of_the_model_is_followed_where_it_was_set():
     ("settings", "found"), [(("c0.1", "limit"), "none"), (("a9", "a5"), "a5, a9")]
 )
 def test_a_model_without_one_schedule_is_refused(settings, found):
-    model = nn.Sequential(nn.ELU(), nn.Tanh())
+    model = nn.Sequential(nn.ELU(), nn.Softplus())
     convert(model, settings[0], include="elu")
     convert(model, settings[1])
     with pytest.raises(

@@ -14,7 +14,10 @@ ROOT = Path(__file__).parent.parent
 HEAD = "import torch\nfrom torch import Tensor, nn\n\nimport qneurons as qn\n\nx = torch.ones(3)\n"
 RIGHT = """
 model: nn.Module = qn.convert(nn.Sequential(nn.ReLU()), lam=0.1, include="relu", exclude=nn.ELU)
-layers: list[qn.QActivation] = [qn.QELU(0.1, 1e-3, "mean", alpha=0.5), qn.QTanh(inplace=True)]
+layers: list[qn.QActivation] = [qn.QELU(lam=0.1, phi=1e-3, alpha=0.5), qn.QTanh(inplace=True)]
+layers.append(qn.QGELU(0.1, 1e-3, "mean", approximate="tanh"))
+plan: qn.ConversionPlan = qn.conversion_plan(model, alias={nn.SiLU: "silu"})
+model = qn.revert(qn.configure(model, lam=0.1, eval_mode="mean"))
 layers.append(qn.QHardtanh(min_val=-2.0, max_val=2))
 layers[0].lam, layers[0].eval_mode = 0.02, "sample"
 values: list[Tensor] = [layer(x) for layer in layers]
@@ -32,7 +35,10 @@ WRONG = """
 qn.no_such_thing(3)
 qn.QELU(lam="x")
 qn.QELU(alfa=3)
-qn.QELU(0.1, 1e-3, "limit", False, 0.5)
+qn.QELU(0.1)
+qn.QLeakyReLU(0.2)
+qn.QGELU(approximate="erf")
+qn.configure(nn.ReLU(), lambd=0.1)
 qn.QTanh(alpha=1.0)
 qn.QSoftplus(beta="1")
 qn.QReLU(eval_mode="average")

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
         resolve as resolve,
     )
     from qneurons.comparison import Trial as Trial, compare as compare
-    from qneurons.conversion import convert as convert
+    from qneurons.conversion import (
+        ConversionPlan as ConversionPlan,
+        configure as configure,
+        conversion_plan as conversion_plan,
+        convert as convert,
+        revert as revert,
+    )
     from qneurons.functional import (
         q_activation as q_activation,
         q_celu as q_celu,
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
         q_elu as q_elu,
         q_gelu as q_gelu,
         q_gelu_tanh as q_gelu_tanh,
+        q_hardsigmoid as q_hardsigmoid,
         q_hardswish as q_hardswish,
         q_hardtanh as q_hardtanh,
         q_identity as q_identity,
@@ -39,7 +46,9 @@ if TYPE_CHECKING:
         q_limit as q_limit,
         q_mean as q_mean,
         q_mish as q_mish,
+        q_quick_gelu as q_quick_gelu,
         q_relu as q_relu,
+        q_relu2 as q_relu2,
         q_relu6 as q_relu6,
         q_selu as q_selu,
         q_sigmoid as q_sigmoid,
@@ -56,13 +65,16 @@ if TYPE_CHECKING:
         QSELU as QSELU,
         QActivation as QActivation,
         QGELUTanh as QGELUTanh,
+        QHardsigmoid as QHardsigmoid,
         QHardswish as QHardswish,
         QHardtanh as QHardtanh,
         QIdentity as QIdentity,
         QLeakyReLU as QLeakyReLU,
         QLimit as QLimit,
         QMish as QMish,
+        QQuickGELU as QQuickGELU,
         QReLU as QReLU,
+        QReLU2 as QReLU2,
         QReLU6 as QReLU6,
         QSigmoid as QSigmoid,
         QSiLU as QSiLU,
@@ -85,15 +97,16 @@ else:
         "": "activations calculus functional modules moments noise schedules",  # submodules
         "activations": "Activation register resolve",
         "comparison": "Trial compare",
-        "conversion": "convert",
+        "conversion": "ConversionPlan configure conversion_plan convert revert",
         "functional": (
-            "q_activation q_celu q_difference q_elu q_gelu q_gelu_tanh q_hardswish q_hardtanh "
-            "q_identity q_leaky_relu q_limit q_mean q_mish q_relu q_relu6 q_selu q_sigmoid "
-            "q_silu q_sin q_softplus q_softsign q_tanh"
+            "q_activation q_celu q_difference q_elu q_gelu q_gelu_tanh q_hardsigmoid q_hardswish "
+            "q_hardtanh q_identity q_leaky_relu q_limit q_mean q_mish q_quick_gelu q_relu q_relu2 "
+            "q_relu6 q_selu q_sigmoid q_silu q_sin q_softplus q_softsign q_tanh"
         ),
         "modules": (
-            "QCELU QELU QGELU QSELU QActivation QGELUTanh QHardswish QHardtanh QIdentity "
-            "QLeakyReLU QLimit QMish QReLU QReLU6 QSigmoid QSiLU QSin QSoftplus QSoftsign QTanh"
+            "QCELU QELU QGELU QSELU QActivation QGELUTanh QHardsigmoid QHardswish QHardtanh "
+            "QIdentity QLeakyReLU QLimit QMish QQuickGELU QReLU QReLU2 QReLU6 QSigmoid QSiLU QSin "
+            "QSoftplus QSoftsign QTanh"
         ),
         "noise": "QLaw",
         "scheduler": "LambdaScheduler",

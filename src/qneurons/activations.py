@@ -117,6 +117,7 @@ _ROWS = [
         module=nn.ReLU,
         functions=(torch.relu, F.relu, F.relu_, Tensor.relu),
     ),
+    Activation("relu2", d.relu2, lambda x: 2 * x.relu(), d.q_relu2),
     Activation(
         "leaky_relu",
         F.leaky_relu,
@@ -186,6 +187,7 @@ _ROWS = [
         functions=(F.gelu,),
         options={"approximate": "tanh"},
     ),
+    Activation("quick_gelu", d.quick_gelu, d.quick_gelu_derivative, d.q_quick_gelu),
     Activation("mish", d.mish, d.mish_derivative, d.q_mish, module=nn.Mish, functions=(F.mish,)),
     Activation(
         "hardtanh",
@@ -208,6 +210,15 @@ _ROWS = [
         functions=(F.relu6,),
     ),
     Activation(
+        "hardsigmoid",
+        d.hardsigmoid,
+        lambda x: ((x >= -3) & (x < 3)).to(x.dtype) / 6,
+        d.q_hardsigmoid,
+        kinks=lambda: (-3.0, 3.0),
+        module=nn.Hardsigmoid,
+        functions=(F.hardsigmoid,),
+    ),
+    Activation(
         "hardswish",
         F.hardswish,
         d.hardswish_derivative,
@@ -228,6 +239,7 @@ _ROWS = [
     Activation("identity", torch.clone, torch.ones_like, d.q_identity, module=nn.Identity),
 ]
 _TABLE = {row.name: row for row in _ROWS}
+_OTHER_NAMES = {"swish": "silu"}
 
 
 def rows() -> tuple[Activation, ...]:
@@ -257,7 +269,8 @@ def _find(activation: "ActivationLike") -> Activation:
     if isinstance(activation, Activation):
         return activation
     if isinstance(activation, str):
-        return _by_name(activation)
+        is_row = activation in _TABLE  # a registered row may have one of the other names
+        return _by_name(activation if is_row else _OTHER_NAMES.get(activation, activation))
     if isinstance(activation, nn.Module):
         return from_module(activation) or _from_callable(activation)
     if isinstance(activation, type) or not callable(activation):
@@ -269,7 +282,7 @@ def _find(activation: "ActivationLike") -> Activation:
 
 
 def _restore(name: str, parameters: dict[str, float]) -> Activation:
-    return resolve(name, **parameters)
+    return _by_name(name).with_parameters(**parameters)
 
 
 def _by_name(name: str) -> Activation:
@@ -281,13 +294,17 @@ def _by_name(name: str) -> Activation:
 
 
 def from_module(module: nn.Module) -> Activation | None:
-    """The row of a PyTorch activation module, with the module's parameters."""
-    # Not isinstance: ReLU6 is a Hardtanh, and a user's subclass may compute something else.
-    for row in _TABLE.values():
-        if type(module) is row.module and all(
-            getattr(module, name) == value for name, value in row.options.items()
-        ):
-            return row.with_parameters(**{name: getattr(module, name) for name in row.parameters})
+    """The row of a PyTorch activation module, or of a subclass with its forward and parameters."""
+    forward = getattr(module.forward, "__func__", None)
+    for cls in type(module).__mro__:  # the nearest class first: ReLU6 is a Hardtanh
+        for row in _TABLE.values():
+            if (
+                cls is row.module
+                and forward is cls.forward
+                and all(getattr(module, name) == value for name, value in row.options.items())
+            ):
+                values = {name: getattr(module, name) for name in row.parameters}
+                return row.with_parameters(**values)
     return None
 
 

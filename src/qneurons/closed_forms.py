@@ -86,6 +86,17 @@ def q_relu(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
     return value, slope
 
 
+def relu2(x: Tensor) -> Tensor:
+    return x.relu().square()
+
+
+def q_relu2(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    crossing, q = delta < -1, 1 + delta
+    factor = torch.where(crossing, torch.where(x < 0, q * q, -1) / delta, 2 + delta)
+    y = torch.where(crossing, x, x.relu())
+    return factor * y * y, 2 * factor * y if with_slope else None
+
+
 def q_leaky_relu(
     x: Tensor, delta: Tensor, with_slope: bool, negative_slope: float
 ) -> ValueAndSlope:
@@ -120,6 +131,15 @@ def q_hardtanh(
 
 def q_relu6(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
     return q_hardtanh(x, delta, with_slope, 0.0, 6.0)
+
+
+def hardsigmoid(x: Tensor) -> Tensor:
+    return (x + 3).clamp(0, 6) / 6  # torch rounds the slope 1/6 to float32
+
+
+def q_hardsigmoid(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    value, slope = q_hardtanh(x, delta, with_slope, -3.0, 3.0)
+    return value / 6, None if slope is None else slope / 6
 
 
 def hardswish(x: Tensor) -> Tensor:
@@ -305,6 +325,22 @@ def silu_derivative(x: Tensor) -> Tensor:
 
 def q_silu(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
     return _gated(x, delta, with_slope, F.silu, silu_derivative, _silu_factor)
+
+
+QUICK_GELU_SCALE = 1.702
+
+
+def quick_gelu(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(QUICK_GELU_SCALE * x)
+
+
+def quick_gelu_derivative(x: Tensor) -> Tensor:
+    return silu_derivative(QUICK_GELU_SCALE * x)
+
+
+def q_quick_gelu(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    value, slope = q_silu(QUICK_GELU_SCALE * x, delta, with_slope)
+    return value / QUICK_GELU_SCALE, slope
 
 
 def normal_tail(z: Tensor) -> Tensor:

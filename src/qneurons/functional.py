@@ -256,6 +256,13 @@ def q_relu(
     return q_activation(x, "relu", lam, phi, **options)
 
 
+def q_relu2(
+    x: Tensor, lam: float | Tensor = LAM, phi: float = 1e-3, **options: Unpack[Options]
+) -> Tensor:
+    """The q-activation of f(x) = max(0, x)². See :func:`q_activation`."""
+    return q_activation(x, "relu2", lam, phi, **options)
+
+
 def q_leaky_relu(
     x: Tensor,
     lam: float | Tensor = LAM,
@@ -358,6 +365,13 @@ def q_gelu_tanh(
     return q_activation(x, "gelu_tanh", lam, phi, **options)
 
 
+def q_quick_gelu(
+    x: Tensor, lam: float | Tensor = LAM, phi: float = 1e-3, **options: Unpack[Options]
+) -> Tensor:
+    """The q-activation of f(x) = x / (1 + exp(-1.702 x)). See :func:`q_activation`."""
+    return q_activation(x, "quick_gelu", lam, phi, **options)
+
+
 def q_mish(
     x: Tensor, lam: float | Tensor = LAM, phi: float = 1e-3, **options: Unpack[Options]
 ) -> Tensor:
@@ -391,6 +405,13 @@ def q_relu6(
 ) -> Tensor:
     """The q-activation of f(x) = min(max(0, x), 6). See :func:`q_activation`."""
     return q_activation(x, "relu6", lam, phi, **options)
+
+
+def q_hardsigmoid(
+    x: Tensor, lam: float | Tensor = LAM, phi: float = 1e-3, **options: Unpack[Options]
+) -> Tensor:
+    """The q-activation of f(x) = min(max(0, x + 3), 6) / 6. See :func:`q_activation`."""
+    return q_activation(x, "hardsigmoid", lam, phi, **options)
 
 
 def q_hardswish(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from qneurons.closed_forms import (
     GELU_TANH_SCALE,
+    QUICK_GELU_SCALE,
     SELU_ALPHA,
     SELU_SCALE,
     ValueAndSlope,
@@ -44,6 +45,11 @@ def q_relu(x: Tensor, with_slope: bool) -> ValueAndSlope:
     return x.relu(), (x >= 0).to(x.dtype) if with_slope else None
 
 
+def q_relu2(x: Tensor, with_slope: bool) -> ValueAndSlope:
+    y = x.relu()
+    return 2 * y * y, 4 * y if with_slope else None
+
+
 def q_leaky_relu(x: Tensor, with_slope: bool, negative_slope: float) -> ValueAndSlope:
     slope = torch.where(x < 0, negative_slope, torch.ones((), dtype=x.dtype, device=x.device))
     return x * slope, slope
@@ -56,6 +62,11 @@ def q_hardtanh(x: Tensor, with_slope: bool, min_val: float, max_val: float) -> V
 
 def q_relu6(x: Tensor, with_slope: bool) -> ValueAndSlope:
     return q_hardtanh(x, with_slope, 0.0, 6.0)
+
+
+def q_hardsigmoid(x: Tensor, with_slope: bool) -> ValueAndSlope:
+    value, slope = q_hardtanh(x, with_slope, -3.0, 3.0)
+    return value / 6, None if slope is None else slope / 6
 
 
 def q_hardswish(x: Tensor, with_slope: bool) -> ValueAndSlope:
@@ -117,6 +128,11 @@ def q_silu(x: Tensor, with_slope: bool) -> ValueAndSlope:
     s, t = _logistic(z)
     slope = t * (1 - z * s * (3 - z * (s - t))) if with_slope else None
     return _mirrored(x, -z * t * (1 - z * s), slope)
+
+
+def q_quick_gelu(x: Tensor, with_slope: bool) -> ValueAndSlope:
+    value, slope = q_silu(QUICK_GELU_SCALE * x, with_slope)
+    return value / QUICK_GELU_SCALE, slope
 
 
 def q_gelu(x: Tensor, with_slope: bool) -> ValueAndSlope:

@@ -37,8 +37,8 @@ _NODES = 4  # of the interpolation in a piece
 def find(activation: Activation, lam: float, phi: float) -> Table | None:
     """One table in float32 on the CPU, or None where quadrature is needed.
 
-    Without a closed form, f may have parameters of its own, which change. The mean of sin never
-    becomes a straight line. At λ = 0 the mean jumps at a kink.
+    Without a closed form, f may have parameters of its own, which change. The means of sin
+    and relu2 never become a straight line. At λ = 0 the mean jumps at a kink.
     """
     jumps = lam == 0 and any(activation.kinks(**activation.parameters))
     if activation.difference is None or jumps:

@@ -1,10 +1,12 @@
 """Modules: :class:`QActivation`, one class for every row of the table, and :class:`QLimit`."""
 
+import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, Never
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 from qneurons import mean_table
 from qneurons.activations import ActivationLike, resolve
@@ -26,8 +28,9 @@ class QActivation(nn.Module):
     does. In evaluation the module is deterministic unless ``eval_mode="sample"``. It adds no keys
     to the ``state_dict``, so a checkpoint of the same model with plain activations loads.
 
-    Every row of the table has a class of its own, as :class:`QELU`. There λ comes first, and the
-    parameters of f are given by name: ``QELU(0.1, alpha=0.5)``.
+    Every row of the table has a class of its own, as :class:`QTanh`, whose first argument is λ. If
+    f has parameters, all arguments are given by name, as in ``QELU(lam=0.1, alpha=0.5)``, because
+    torch users would take the number in ``QLeakyReLU(0.2)`` for the slope.
 
     Args:
         activation: f, as a name, a function, a module or any elementwise callable; see
@@ -46,7 +49,7 @@ class QActivation(nn.Module):
             table, which is built by ``eval()`` and again whenever λ or φ changes. Its error is at
             most 1e-6 of the mean or of min(\|x\|, 1) times the largest \|f'\|, whichever is
             larger. Quadrature, which takes 16 to hundreds of evaluations, is used for float64, for
-            f without a closed form, for sin, and under the transforms of ``torch.func``.
+            f without a closed form, for sin and relu2, and under the transforms of ``torch.func``.
         inplace: accepted for compatibility, and ignored.
         parameters: values of f's parameters, such as ``alpha=0.5``.
 
@@ -115,7 +118,16 @@ class QActivation(nn.Module):
         self._eval_mode = check_eval_mode(eval_mode)
         self._renew_means()
 
-    def forward(self, x: Tensor) -> Tensor:
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        if name in ("lam", "phi"):  # setattr would go round the property
+            raise TypeError(
+                f"{name} must be a number, got a Parameter; it is not trained: pass {name}.item()"
+            )
+        super().register_parameter(name, param)
+
+    def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
+        if isinstance(x, Proxy):
+            return _as_leaf(self, x)
         check_x(x)
         if not self._is_limit:
             if self.training or self._eval_mode == "sample":
@@ -178,6 +190,12 @@ class QActivation(nn.Module):
         return ", ".join([*repr(self.activation).split(", ")[1:], text])
 
 
+def _as_leaf(module: nn.Module, x: Proxy) -> Any:
+    """One node for a tracer of torch.fx, which takes only torch's own modules for leaves."""
+    tracer: Any = x.tracer
+    return tracer.create_proxy("call_module", tracer.path_of_module(module), (x,), {})
+
+
 def _one_value(device: torch.device) -> Tensor:
     # λ and φ are tensors, filled in place, because a number would be compiled into the graph. They
     # are not buffers, because DDP would broadcast them at every forward. They are never on meta,
@@ -218,7 +236,9 @@ class QLimit(nn.Module):
         if isinstance(self.activation.f, nn.Module):
             self.f = self.activation.f  # so that its own parameters belong to the model
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
+        if isinstance(x, Proxy):
+            return _as_leaf(self, x)
         check_x(x)
         return limit(x, self.activation)
 
@@ -227,6 +247,16 @@ class QLimit(nn.Module):
 
 
 # --- one class for every row of the table ---------------------------------------------------------
+
+
+def _refuse_unnamed(cls: type[QActivation], unnamed: tuple[object, ...]) -> None:
+    """Refuses a number that may be meant as λ or as a parameter of f."""
+    if unnamed:
+        *_, own = inspect.signature(cls).parameters
+        raise TypeError(
+            f"{cls.__name__} takes its arguments by name, got {', '.join(map(repr, unnamed))}; "
+            f"write {cls.__name__}(lam={unnamed[0]!r}) or {cls.__name__}({own}={unnamed[0]!r})"
+        )
 
 
 class QSigmoid(QActivation):
@@ -256,6 +286,15 @@ class QReLU(QActivation):
         super().__init__("relu", lam, phi, eval_mode, inplace)
 
 
+class QReLU2(QActivation):
+    """The q-activation of f(x) = max(0, x)². See :class:`QActivation`."""
+
+    def __init__(
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
+    ) -> None:
+        super().__init__("relu2", lam, phi, eval_mode, inplace)
+
+
 class QLeakyReLU(QActivation):
     """The q-activation of f(x) = x where x ≥ 0 and negative_slope x elsewhere.
 
@@ -266,13 +305,14 @@ class QLeakyReLU(QActivation):
 
     def __init__(
         self,
+        *unnamed: Never,
         lam: float = LAM,
         phi: float = 1e-3,
         eval_mode: Mode = "limit",
         inplace: bool = False,
-        *,
         negative_slope: float = 0.01,
     ) -> None:
+        _refuse_unnamed(type(self), unnamed)
         super().__init__("leaky_relu", lam, phi, eval_mode, inplace, negative_slope=negative_slope)
 
 
@@ -284,19 +324,20 @@ class QELU(QActivation):
         alpha: α; f tends to -α as x goes to -∞.
 
     Example:
-        >>> QELU(0.02, alpha=0.5)
+        >>> QELU(lam=0.02, alpha=0.5)
         QELU(alpha=0.5, lam=0.02, phi=0.001, eval_mode='limit')
     """
 
     def __init__(
         self,
+        *unnamed: Never,
         lam: float = LAM,
         phi: float = 1e-3,
         eval_mode: Mode = "limit",
         inplace: bool = False,
-        *,
         alpha: float = 1.0,
     ) -> None:
+        _refuse_unnamed(type(self), unnamed)
         super().__init__("elu", lam, phi, eval_mode, inplace, alpha=alpha)
 
 
@@ -319,13 +360,14 @@ class QCELU(QActivation):
 
     def __init__(
         self,
+        *unnamed: Never,
         lam: float = LAM,
         phi: float = 1e-3,
         eval_mode: Mode = "limit",
         inplace: bool = False,
-        *,
         alpha: float = 1.0,
     ) -> None:
+        _refuse_unnamed(type(self), unnamed)
         super().__init__("celu", lam, phi, eval_mode, inplace, alpha=alpha)
 
 
@@ -343,13 +385,14 @@ class QSoftplus(QActivation):
 
     def __init__(
         self,
+        *unnamed: Never,
         lam: float = LAM,
         phi: float = 1e-3,
         eval_mode: Mode = "limit",
         inplace: bool = False,
-        *,
         beta: float = 1.0,
     ) -> None:
+        _refuse_unnamed(type(self), unnamed)
         super().__init__("softplus", lam, phi, eval_mode, inplace, beta=beta)
 
 
@@ -363,12 +406,30 @@ class QSiLU(QActivation):
 
 
 class QGELU(QActivation):
-    """The q-activation of f(x) = x Φ(x), with Φ the normal cdf. See :class:`QActivation`."""
+    """The q-activation of f(x) = x Φ(x), with Φ the normal cdf.
+
+    Args:
+        lam, phi, eval_mode, inplace: see :class:`QActivation`.
+        approximate: ``"tanh"`` for the f of :class:`QGELUTanh`, as in ``nn.GELU``.
+    """
 
     def __init__(
-        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
+        self,
+        lam: float = LAM,
+        phi: float = 1e-3,
+        eval_mode: Mode = "limit",
+        inplace: bool = False,
+        *,
+        approximate: Literal["none", "tanh"] = "none",
     ) -> None:
-        super().__init__("gelu", lam, phi, eval_mode, inplace)
+        names = {"none": "gelu", "tanh": "gelu_tanh"}
+        if approximate not in names:
+            raise ValueError(f"approximate must be 'none' or 'tanh', got {approximate!r}")
+        super().__init__(names[approximate], lam, phi, eval_mode, inplace)
+
+    def extra_repr(self) -> str:
+        tanh = "approximate='tanh', " if self.activation.name == "gelu_tanh" else ""
+        return tanh + super().extra_repr()
 
 
 class QGELUTanh(QActivation):
@@ -378,6 +439,15 @@ class QGELUTanh(QActivation):
         self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
     ) -> None:
         super().__init__("gelu_tanh", lam, phi, eval_mode, inplace)
+
+
+class QQuickGELU(QActivation):
+    """The q-activation of f(x) = x / (1 + exp(-1.702 x)). See :class:`QActivation`."""
+
+    def __init__(
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
+    ) -> None:
+        super().__init__("quick_gelu", lam, phi, eval_mode, inplace)
 
 
 class QMish(QActivation):
@@ -400,14 +470,15 @@ class QHardtanh(QActivation):
 
     def __init__(
         self,
+        *unnamed: Never,
         lam: float = LAM,
         phi: float = 1e-3,
         eval_mode: Mode = "limit",
         inplace: bool = False,
-        *,
         min_val: float = -1.0,
         max_val: float = 1.0,
     ) -> None:
+        _refuse_unnamed(type(self), unnamed)
         super().__init__("hardtanh", lam, phi, eval_mode, inplace, min_val=min_val, max_val=max_val)
 
 
@@ -418,6 +489,15 @@ class QReLU6(QActivation):
         self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
     ) -> None:
         super().__init__("relu6", lam, phi, eval_mode, inplace)
+
+
+class QHardsigmoid(QActivation):
+    """The q-activation of f(x) = min(max(0, x + 3), 6) / 6. See :class:`QActivation`."""
+
+    def __init__(
+        self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False
+    ) -> None:
+        super().__init__("hardsigmoid", lam, phi, eval_mode, inplace)
 
 
 class QHardswish(QActivation):
@@ -460,6 +540,7 @@ CLASSES: dict[str, type[QActivation]] = {
     "sigmoid": QSigmoid,
     "tanh": QTanh,
     "relu": QReLU,
+    "relu2": QReLU2,
     "leaky_relu": QLeakyReLU,
     "elu": QELU,
     "selu": QSELU,
@@ -468,9 +549,11 @@ CLASSES: dict[str, type[QActivation]] = {
     "silu": QSiLU,
     "gelu": QGELU,
     "gelu_tanh": QGELUTanh,
+    "quick_gelu": QQuickGELU,
     "mish": QMish,
     "hardtanh": QHardtanh,
     "relu6": QReLU6,
+    "hardsigmoid": QHardsigmoid,
     "hardswish": QHardswish,
     "softsign": QSoftsign,
     "sin": QSin,

@@ -55,7 +55,7 @@ def test_what_cannot_be_converted_is_named(setting):
         def forward(self, x):
             return torch.relu(self.act(x))
 
-    with pytest.warns(UserWarning, match=r"not converted: relu in Net\.forward"):
+    with pytest.warns(UserWarning, match=r"not converted: relu \(Net\.forward\): called in code"):
         Trial(setting, 0, {}).convert(Net())
 
 

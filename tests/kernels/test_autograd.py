@@ -379,7 +379,7 @@ def test_a_draw_that_is_traced_has_its_gradient(dtype):
         want, got = draw(x, seed), traced(x, seed)
         assert torch.equal(got, want)
         assert torch.equal(*(torch.autograd.grad(y.sum(), x)[0] for y in (got, want)))
-    model = nn.Sequential(nn.Linear(3, 4), qn.QELU(0.5)).to(dtype)
+    model = nn.Sequential(nn.Linear(3, 4), qn.QELU(lam=0.5)).to(dtype)
     traced = torch.jit.trace(model, x, check_trace=False)
     assert not torch.equal(traced(x), traced(x))
     traced(x).sum().backward()
@@ -496,7 +496,9 @@ def test_checkpoint_inside_compile(backend, compiled):
 def test_export_of_a_training_model_with_a_dynamic_batch():
     batch = torch.export.Dim("batch", min=2, max=1000)
     program = torch.export.export(
-        nn.Sequential(nn.Linear(4, 3), qn.QELU(1.0)), (randn(32, 4),), dynamic_shapes=[{0: batch}]
+        nn.Sequential(nn.Linear(4, 3), qn.QELU(lam=1.0)),
+        (randn(32, 4),),
+        dynamic_shapes=[{0: batch}],
     )
     module = program.module()
     first, second = module(randn(7, 4)), module(randn(7, 4))

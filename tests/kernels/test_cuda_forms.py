@@ -20,7 +20,7 @@ ROWS = [
     resolve("softplus", beta=2.0),
     resolve("hardtanh", min_val=-0.5, max_val=2.0),
 ]
-PRODUCTS = {"silu", "gelu", "gelu_tanh", "mish", "hardswish"}  # y s(y)
+PRODUCTS = {"silu", "gelu", "gelu_tanh", "quick_gelu", "mish", "hardswish"}  # y s(y)
 X = [0.0, 1e-20, 1e-4, 0.01, 0.3, 0.5, 1.0, 1.3, 2.0, 3.0, 4.5, 6.0, 9.0, 13.0, 20.0, 30.0]
 DELTA = [2.0**-40, 1e-6, 1e-3, 0.03, 0.2, 0.5, 0.87, 0.999, 1.0, 1.001, 1.4, 2.0, 2.3, 3.5, 5.0]
 

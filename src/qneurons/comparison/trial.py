@@ -15,9 +15,9 @@ from qneurons.arguments import Mode
 from qneurons.comparison.arms import BASE, rivals
 from qneurons.conversion import (
     Selector,
-    choose_activations,
+    conversion_plan,
     convert,
-    describe_unconverted,
+    nothing_to_convert,
     replace_activations,
 )
 from qneurons.modules import QActivation
@@ -81,16 +81,17 @@ class Trial:
             the model, or the new module if the model is itself an activation.
         """
         try:
-            chosen = choose_activations(model, include, exclude)
+            plan = conversion_plan(model, include=include, exclude=exclude)
         except ValueError as error:
             raise StudyError(f"there is nothing to compare: {error}") from None
+        if not plan.replaced:
+            raise StudyError(f"there is nothing to compare: {nothing_to_convert(plan)}")
         if self.setting in (plain := rivals()):
-            if unconverted := describe_unconverted(model):
-                warnings.warn(f"not converted: {'; '.join(unconverted)}", stacklevel=2)
-            model = replace_activations(model, chosen, lambda row: plain[self.setting]())
+            if plan.left:
+                warnings.warn(f"not converted: {plan.describe_left()}", stacklevel=2)
+            model = replace_activations(model, plan, lambda row: plain[self.setting]())
         elif self.setting != BASE:
-            options = {"include": include, "exclude": exclude}
-            model = convert(model, self.setting, phi, eval_mode, **options)
+            model = convert(model, self.setting, phi, eval_mode, include=include, exclude=exclude)
             parts = [part for part in model.modules() if isinstance(part, QActivation)]
             if any(part.schedule is not None for part in parts):
                 self._schedulers.append(LambdaScheduler(model))

@@ -144,7 +144,9 @@ typedef void Backward(const float *restrict x, const float *restrict delta,
     DO(sigmoid, small_sigmoid, 3, SMOOTH) DO(tanh, small_tanh, 1.5f, SMOOTH)                      \
     DO(softplus, q_softplus, ANY, SMOOTH) DO(silu, small_silu, 3, SMOOTH)                         \
     DO(gelu, small_gelu, 0.5f, SMOOTH) DO(gelu_tanh, q_gelu_tanh, ANY, SMOOTH)                    \
-    DO(mish, q_mish, ANY, SMOOTH) DO(softsign, q_softsign, ANY, SMOOTH)                           \
+    DO(relu2, q_relu2, ANY, SMOOTH)                                                               \
+    DO(quick_gelu, small_quick_gelu, 3 / 1.702f, SMOOTH) DO(mish, q_mish, ANY, SMOOTH)            \
+    DO(hardsigmoid, small_hardsigmoid, ANY, -3, 3) DO(softsign, q_softsign, ANY, SMOOTH)          \
     DO(sin, q_sin, ANY, SMOOTH) DO(delta, q_delta, ANY, SMOOTH)
 
 #define LOOPS(name, form, steps)                                                                  \

@@ -23,6 +23,11 @@ ROW(limit_relu, unused1, unused2) {
     return (Difference){at_least(x, ZERO), unless_nan(x, x < 0 ? 0 : 1)};
 }
 
+ROW(limit_relu2, unused1, unused2) {
+    float y = at_least(x, ZERO);
+    return (Difference){2 * y * y, 4 * y};
+}
+
 ROW(limit_leaky_relu, negative_slope, unused) {
     float slope = unless_nan(x, x < 0 ? negative_slope : 1);
     return (Difference){x * slope, slope};
@@ -34,6 +39,11 @@ ROW(limit_hardtanh, low, high) {
 }
 
 ROW(limit_relu6, unused1, unused2) { return limit_hardtanh(x, delta, 0, 6, steps); }
+
+ROW(limit_hardsigmoid, unused1, unused2) {
+    Difference hardtanh = limit_hardtanh(x, delta, -3, 3, steps);
+    return (Difference){hardtanh.value * (1 / 6.0f), hardtanh.slope * (1 / 6.0f)};
+}
 
 ROW(limit_hardswish, unused1, unused2) {
     float inside = x * (1 / 6.0f) * (2 * x + 3), slope = (4 * x + 3) * (1 / 6.0f);
@@ -82,6 +92,11 @@ ROW(limit_silu, unused1, unused2) {
     float z = at_most(magnitude(x), FAR);
     Sides y = sides_of(z);
     return mirrored(x, -z * y.t * (1 - z * y.s), y.t * (1 - z * y.s * (3 - z * (y.s - y.t))));
+}
+
+ROW(limit_quick_gelu, unused1, unused2) {
+    Difference silu = limit_silu(1.702f * x, delta, 0, 0, steps);
+    return (Difference){silu.value * (1 / 1.702f), silu.slope};
 }
 
 ROW(limit_gelu, unused1, unused2) {

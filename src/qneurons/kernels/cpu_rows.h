@@ -55,6 +55,13 @@ ROW(q_relu, unused1, unused2) {
                         unless_nan(x, across ? (negative ? q : -1) * inverse : negative ? 0 : 1)};
 }
 
+ROW(q_relu2, unused1, unused2) {
+    int across = steps == CROSSING && delta < -1;
+    float q = 1 + delta, factor = across ? (x < 0 ? q * q : -1) * (1 / delta) : 2 + delta;
+    float y = across ? x : at_least(x, ZERO);
+    return (Difference){factor * y * y, 2 * factor * y};
+}
+
 ROW(q_leaky_relu, negative_slope, unused) {
     Difference relu = q_relu(x, delta, 0, 0, steps);
     return (Difference){negative_slope * x + (1 - negative_slope) * relu.value,
@@ -467,6 +474,10 @@ ROW(small_gelu, unused1, unused2) {
 
 #define DERIVED_ROWS(q)                                                                           \
     ROW(q##_relu6, unused1, unused2) { return q##_hardtanh(x, delta, 0, 6, steps); }              \
+    ROW(q##_hardsigmoid, unused1, unused2) {                                                      \
+        Difference g = q##_hardtanh(x, delta, -3, 3, steps);                                      \
+        return (Difference){g.value * (1 / 6.0f), g.slope * (1 / 6.0f)};                          \
+    }                                                                                             \
     ROW(q##_selu, unused1, unused2) {                                                             \
         Difference g = q##_elu(x, delta, 1.67326324f, 0, steps);                                  \
         return (Difference){1.05070099f * g.value, 1.05070099f * g.slope};                        \
@@ -478,6 +489,10 @@ ROW(small_gelu, unused1, unused2) {
     ROW(q##_tanh, unused1, unused2) {                                                             \
         Difference g = q##_sigmoid(2 * x, delta, 0, 0, steps);                                    \
         return (Difference){2 * g.value, 4 * g.slope};                                            \
+    }                                                                                             \
+    ROW(q##_quick_gelu, unused1, unused2) {                                                       \
+        Difference g = q##_silu(1.702f * x, delta, 0, 0, steps);                                  \
+        return (Difference){g.value * (1 / 1.702f), g.slope};                                     \
     }
 DERIVED_ROWS(q)
 DERIVED_ROWS(small)

@@ -27,6 +27,7 @@ from qneurons.kernels.cuda_math import (
     MILLS_ORIGIN,
     MILLS_ORIGIN_64,
     NAN,
+    QUICK_GELU_SCALE,
     SELU_ALPHA,
     SELU_SCALE,
     copysign,
@@ -110,6 +111,15 @@ def q_relu(x, delta, p0: tl.constexpr, p1: tl.constexpr):
 
 
 @triton.jit
+def q_relu2(x, delta, p0: tl.constexpr, p1: tl.constexpr):
+    crossing, q = delta < -1, 1 + delta
+    crossed = tl.where(x < 0, q * q, -1.0) * reciprocal(delta)
+    factor = tl.where(crossing, crossed, 2 + delta)
+    y = tl.where(crossing, x, tl.maximum(x, 0.0, NAN))
+    return factor * y * y, 2 * factor * y
+
+
+@triton.jit
 def q_leaky_relu(x, delta, negative_slope: tl.constexpr, p1: tl.constexpr):
     value, slope = q_relu(x, delta, 0.0, 0.0)
     rest: tl.constexpr = 1 - negative_slope
@@ -139,6 +149,12 @@ def q_hardtanh(x, delta, low: tl.constexpr, high: tl.constexpr):
 @triton.jit
 def q_relu6(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     return q_hardtanh(x, delta, 0.0, 6.0)
+
+
+@triton.jit
+def q_hardsigmoid(x, delta, p0: tl.constexpr, p1: tl.constexpr):
+    value, slope = q_hardtanh(x, delta, -3.0, 3.0)
+    return value * (1 / 6), slope * (1 / 6)
 
 
 @triton.jit
@@ -291,6 +307,12 @@ def q_silu(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     u = x * LOG2_E
     fall, e, sigma, bend = _logistic_below(u, u * (1 + delta), x * delta, delta)
     return _gated(x, delta, e * sigma, e * sigma * sigma, -1.0 * fall, fall * bend)
+
+
+@triton.jit
+def q_quick_gelu(x, delta, p0: tl.constexpr, p1: tl.constexpr):
+    value, slope = q_silu(x * QUICK_GELU_SCALE, delta, 0.0, 0.0)
+    return value * (1 / QUICK_GELU_SCALE), slope
 
 
 @triton.jit

@@ -19,6 +19,7 @@ from qneurons.kernels.cuda_math import (
     MILLS_ORIGIN,
     MILLS_ORIGIN_64,
     NAN,
+    QUICK_GELU_SCALE,
     SELU_ALPHA,
     SELU_SCALE,
     copysign,
@@ -63,6 +64,12 @@ def q_relu(x, p0: tl.constexpr, p1: tl.constexpr):
 
 
 @triton.jit
+def q_relu2(x, p0: tl.constexpr, p1: tl.constexpr):
+    y = tl.maximum(x, 0.0, NAN)
+    return 2 * y * y, 4 * y
+
+
+@triton.jit
 def q_leaky_relu(x, negative_slope: tl.constexpr, p1: tl.constexpr):
     # Of two constants tl.where would make float32.
     slope = unless_nan(x, tl.where(x < 0, negative_slope, tl.full(x.shape, 1.0, x.dtype)))
@@ -78,6 +85,12 @@ def q_hardtanh(x, low: tl.constexpr, high: tl.constexpr):
 @triton.jit
 def q_relu6(x, p0: tl.constexpr, p1: tl.constexpr):
     return q_hardtanh(x, 0.0, 6.0)
+
+
+@triton.jit
+def q_hardsigmoid(x, p0: tl.constexpr, p1: tl.constexpr):
+    value, slope = q_hardtanh(x, -3.0, 3.0)
+    return value * (1 / 6), slope * (1 / 6)
 
 
 @triton.jit
@@ -141,6 +154,12 @@ def q_silu(x, p0: tl.constexpr, p1: tl.constexpr):
     z = _size(x)
     s, t = _logistic(z)
     return _mirrored(x, z * t * (z * s - 1), t * (1 - z * s * (3 - z * (s - t))))
+
+
+@triton.jit
+def q_quick_gelu(x, p0: tl.constexpr, p1: tl.constexpr):
+    value, slope = q_silu(x * QUICK_GELU_SCALE, 0.0, 0.0)
+    return value * (1 / QUICK_GELU_SCALE), slope
 
 
 @triton.jit

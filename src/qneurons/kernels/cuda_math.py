@@ -18,6 +18,7 @@ SELU_ALPHA = tl.constexpr(closed_forms.SELU_ALPHA)
 SELU_SCALE = tl.constexpr(closed_forms.SELU_SCALE)
 GELU_TANH_SCALE = tl.constexpr(closed_forms.GELU_TANH_SCALE)
 GELU_TANH_CUBIC = tl.constexpr(closed_forms.GELU_TANH_CUBIC)
+QUICK_GELU_SCALE = tl.constexpr(closed_forms.QUICK_GELU_SCALE)
 
 # The tail P(N > y) for y ≥ 0 is 2^-z² t p(t), where z is a multiple of y and t = 1 / (z + origin).
 # Coefficients of p from the highest power down: the float32 ones keep p and its slope to 4e-7.

@@ -1,0 +1,232 @@
+"""Replaces the activations of a model, sets options on the new ones, and puts the old ones back."""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from qneurons.activations import Activation
+from qneurons.arguments import Mode, check_eval_mode, check_nonnegative
+from qneurons.conversion.finding import Alias, Selector
+from qneurons.conversion.plan import ConversionPlan, conversion_plan, nothing_to_convert
+from qneurons.functional import LAM
+from qneurons.modules import CLASSES, QActivation, QLimit
+from qneurons.schedules import Constant, parse_schedule
+
+logger = logging.getLogger("qneurons")
+
+
+def convert(
+    model: nn.Module,
+    lam: float | str = LAM,
+    phi: float = 1e-3,
+    eval_mode: Mode = "limit",
+    *,
+    include: Selector | Iterable[Selector] = ("*",),
+    exclude: Selector | Iterable[Selector] = (),
+    alias: Alias | None = None,
+) -> nn.Module:
+    """Replaces the activations of a model by q-activations, or by their limits, in place.
+
+    At any depth it replaces activation modules, keeping their parameters, and activation functions
+    that a module holds as an attribute, as ``nn.TransformerEncoderLayer`` does. Activations of
+    other libraries are recognised by their names, and checked to compute what the name says. A
+    shared module stays shared, and ``nn.Identity`` is left alone.
+
+    A bounded activation whose result multiplies another tensor (a gate) or leaves the model is left
+    alone, because a q-activation is not bounded; so is one whose use cannot be told. ``include``
+    overrides that. Functions that ``forward`` calls in its code, the gates of recurrent layers and
+    activations that are not in the table cannot be replaced. A warning names all that is left.
+    :func:`conversion_plan` shows what will be done, and convert logs the same to the logger
+    ``"qneurons"`` at level INFO. :func:`revert` undoes it.
+
+    Args:
+        model: the model; it is changed.
+        lam: λ, or a setting: ``"c0.1"`` is a constant λ, ``"a1"`` is λ annealed from 1, ``"a1/20"``
+            the same over 20 epochs, and ``"limit"`` is :class:`QLimit`, without noise, for which
+            ``phi`` and ``eval_mode`` have no meaning. After ``"a1"``, ``LambdaScheduler(model)``
+            anneals.
+        phi, eval_mode: as in :class:`QActivation`.
+        include, exclude: which activations to replace: patterns for their names in the model, as in
+            ``"features.*"``; rows of the table, as in ``"relu"``; or module classes. A gate is
+            replaced if something other than ``"*"`` includes it.
+        alias: activations of your own: maps module classes or functions to what they compute, as in
+            ``{MySwish: "silu"}``.
+
+    Returns:
+        the model, or the new module if the model is itself an activation.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2), nn.ELU(alpha=0.5))
+        >>> convert(model, lam=0.1, exclude=["relu"])
+        Sequential(
+          (0): Linear(in_features=4, out_features=3, bias=True)
+          (1): ReLU()
+          (2): Linear(in_features=3, out_features=2, bias=True)
+          (3): QELU(alpha=0.5, lam=0.1, phi=0.001, eval_mode='limit')
+        )
+    """
+    make = _maker(lam, phi, eval_mode)
+    plan = conversion_plan(model, include=include, exclude=exclude, alias=alias)
+    if not plan.replaced:
+        raise ValueError(nothing_to_convert(plan))
+    converted = replace_activations(model, plan, make)
+    if plan.left:
+        warnings.warn(f"not converted: {plan.describe_left()}", stacklevel=2)
+    return converted
+
+
+def replace_activations(
+    model: nn.Module, plan: ConversionPlan, make: Callable[[Activation], nn.Module]
+) -> nn.Module:
+    """Puts what ``make`` makes of its row in the place of every activation of the plan."""
+    device = next((parameter.device for parameter in model.parameters()), None)
+    converted: dict[nn.Module, nn.Module] = {}
+    for place in plan.replaced:
+        new = make(place.row)
+        owner = place.old if isinstance(place.old, nn.Module) else place.parent
+        new.to(device).train(owner is None or owner.training)
+        if isinstance(place.old, nn.Module):
+            new = converted.setdefault(place.old, new)
+        vars(new)["_replaced"] = (place.old,)  # a tuple, so that it is no submodule
+        if place.parent is None:
+            return new
+        _replace(place.parent, place.name, place.old, new)
+    _disable_nested_tensors(model)
+    logger.info("converted %s\n%s", type(model).__name__, plan)
+    return model
+
+
+def revert(model: nn.Module) -> nn.Module:
+    """Puts back the activations that :func:`convert` replaced, in place.
+
+    q-activations that were written into the model stay. Hooks and the training mode are those of
+    the q-activations. ``nn.TransformerEncoder`` does not return to its nested tensors.
+
+    Returns:
+        the model, or the old activation if the model is itself a q-activation.
+
+    Example:
+        >>> revert(convert(nn.Sequential(nn.Linear(4, 3), nn.ReLU())))
+        Sequential(
+          (0): Linear(in_features=4, out_features=3, bias=True)
+          (1): ReLU()
+        )
+    """
+    if "_replaced" in vars(model):
+        return _restored(model)
+    places = [
+        (parent, name, new)
+        for parent in model.modules()
+        for name, new in parent._modules.items()
+        if isinstance(new, QActivation | QLimit) and "_replaced" in vars(new)
+    ]
+    if not places:
+        raise ValueError(
+            f"{type(model).__name__} has nothing to revert; only what qneurons.convert replaced "
+            "can be put back"
+        )
+    for parent, name, new in places:
+        old = _restored(new)
+        if not isinstance(old, nn.Module):
+            delattr(parent, name)
+        setattr(parent, name, old)
+        if hasattr(parent, "activation_relu_or_gelu"):
+            code = {"relu": 1, "gelu": 2}.get(new.activation.name, 0)
+            parent.activation_relu_or_gelu = code  # type: ignore[assignment]
+    return model
+
+
+def _restored(new: nn.Module) -> Any:
+    (old,) = vars(new)["_replaced"]
+    if isinstance(old, nn.Module):
+        old.train(new.training)
+        vars(old).update({key: hooks for key, hooks in vars(new).items() if "_hooks" in key})
+    return old
+
+
+def configure(
+    model: nn.Module,
+    *,
+    lam: float | None = None,
+    phi: float | None = None,
+    eval_mode: Mode | None = None,
+) -> nn.Module:
+    """Sets λ, φ or the mode of evaluation on every q-activation of a model.
+
+    Args:
+        model: the model; it is changed. A :class:`QLimit` in it has nothing to set.
+        lam, phi, eval_mode: as in :class:`QActivation`; what is None stays as it is.
+
+    Returns:
+        the model.
+
+    Example:
+        >>> configure(nn.Sequential(QActivation("elu")), lam=0.02, eval_mode="mean")
+        Sequential(
+          (0): QActivation(elu, alpha=1, lam=0.02, phi=0.001, eval_mode='mean')
+        )
+    """
+    layers = [module for module in model.modules() if isinstance(module, QActivation)]
+    if not layers:
+        raise ValueError(
+            f"{type(model).__name__} holds no q-activation to configure; convert it first with "
+            "qneurons.convert(model)"
+        )
+    values = {"lam": lam, "phi": phi, "eval_mode": eval_mode}
+    for layer in layers:
+        for name, value in values.items():
+            if value is not None:
+                setattr(layer, name, value)
+    return model
+
+
+def _maker(
+    setting: float | str, phi: float, eval_mode: Mode
+) -> Callable[[Activation], QActivation | QLimit]:
+    """Reads the setting, and gives a function that makes the module of a row in it."""
+    check_nonnegative("phi", phi)
+    check_eval_mode(eval_mode)
+    if setting == "limit":
+        return QLimit
+    if isinstance(setting, str):
+        try:
+            schedule = parse_schedule(setting)
+        except ValueError as error:
+            raise ValueError(
+                f"unknown setting {setting!r}; write 'limit', 'c<lam>' (a constant), 'a<lam0>' "
+                "(annealed), 'a<lam0>@<gamma>' or 'a<lam0>/<epochs>', for example 'c0.1', 'a1' or "
+                "'a1/20'"
+            ) from error
+        lam, annealing = schedule(epoch=1), None if isinstance(schedule, Constant) else schedule
+    else:
+        lam, annealing = setting, None
+
+    def make(row: Activation) -> QActivation:
+        own: Callable[..., QActivation] = CLASSES.get(row.name) or partial(QActivation, row.name)
+        new = own(lam=lam, phi=phi, eval_mode=eval_mode, **row.parameters)
+        new.schedule = annealing
+        return new
+
+    return make
+
+
+def _replace(parent: nn.Module, name: str, old: Any, new: nn.Module) -> None:
+    setattr(parent, name, new)
+    if isinstance(old, nn.Module):
+        vars(new).update({key: hooks for key, hooks in vars(old).items() if "_hooks" in key})
+    if hasattr(parent, "activation_relu_or_gelu"):
+        # The fused inference path of nn.TransformerEncoderLayer would use the old activation.
+        parent.activation_relu_or_gelu = 0  # type: ignore[assignment]
+
+
+def _disable_nested_tensors(model: nn.Module) -> None:
+    # nn.TransformerEncoder does the same when its layers cannot take the fused path.
+    for module in model.modules():
+        if isinstance(module, nn.TransformerEncoder) and not all(
+            getattr(layer, "activation_relu_or_gelu", 0) for layer in module.layers
+        ):
+            module.use_nested_tensor = False
