@@ -8,7 +8,6 @@ It reads results/activation-cuda.csv and -cpu.csv, to which bench_step.py adds w
 import csv
 from pathlib import Path
 
-from bench_step import PASSES
 from pages import write_between
 
 from qneurons.bench import BOTH, EVALUATION
@@ -53,12 +52,22 @@ def table(rows):
     return "\n".join(lines)
 
 
+def spread(rows, variant, which):
+    """The smallest and the largest multiple of the plain activation's time."""
+    ratios = [
+        float(row["to_plain"])
+        for (_, _, *key), row in rows.items()
+        if key == [variant, which] and row["elements"]
+    ]
+    return min(ratios), max(ratios)
+
+
 def networks(rows):
     """A sentence for every pass through the paper's MNIST-CNN that was measured."""
     return [
         f"{which}, {dtype}, q-ELU against ELU: {float(row['to_plain']):.2f} × ({row['commit']})."
         for (_, dtype, variant, which), row in rows.items()
-        if which.startswith(PASSES) and variant == "qneurons"
+        if not row["elements"] and variant == "qneurons"
     ]
 
 

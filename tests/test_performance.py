@@ -1,0 +1,32 @@
+"""The numbers of the README's sentences on performance, against the measured rows."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from qneurons.bench import BOTH, EVALUATION
+
+ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "benchmarks"))
+performance = pytest.importorskip("performance")
+
+
+@pytest.mark.parametrize(
+    ("device", "which", "words"),
+    [
+        ("cuda", BOTH, "takes {} times as long as the plain activation on an H200"),
+        ("cpu", BOTH, "and {} times on a CPU"),
+        ("cpu", EVALUATION, "On a CPU it takes {} times as long as the plain activation"),
+    ],
+)
+def test_the_readme_says_what_was_measured(device, which, words):
+    low, high = performance.spread(performance.last_rows(device), "qneurons", which)
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert words.format(f"{low:.2f} to {high:.2f}") in readme
+
+
+def test_the_page_has_the_table_of_the_last_rows():
+    page = performance.PAGE.read_text()
+    for device in performance.SIZES:
+        assert performance.table(performance.last_rows(device)) in page
