@@ -156,32 +156,18 @@ torch.library.define(
     # Otherwise two draws in one graph would be merged.
     tags=(torch.Tag.pt2_compliant_tag, torch.Tag.nondeterministic_seeded),
 )
-torch.library.define(
-    "qneurons::sample", f"(Tensor x, {_LAW}) -> Tensor", tags=torch.Tag.pt2_compliant_tag
-)
-torch.library.define(
-    "qneurons::sample_backward",
-    f"(Tensor grad, Tensor x, {_LAW}) -> Tensor",
-    tags=torch.Tag.pt2_compliant_tag,
-)
-torch.library.define(
-    "qneurons::limit", f"(Tensor x, {_ROW}) -> Tensor", tags=torch.Tag.pt2_compliant_tag
-)
-torch.library.define(
-    "qneurons::limit_backward",
-    f"(Tensor grad, Tensor x, {_ROW}) -> Tensor",
-    tags=torch.Tag.pt2_compliant_tag,
-)
 torch.library.impl("qneurons::draw_seed", "default", noise.draw_seed)
-torch.library.impl("qneurons::sample", "default", _sample)
-torch.library.impl("qneurons::sample_backward", "default", _sample_backward)
-torch.library.impl("qneurons::limit", "default", _limit)
-torch.library.impl("qneurons::limit_backward", "default", _limit_backward)
 torch.library.register_fake("qneurons::draw_seed", noise.draw_seed)
-torch.library.register_fake("qneurons::sample", _fake)
-torch.library.register_fake("qneurons::sample_backward", _fake_backward)
-torch.library.register_fake("qneurons::limit", _fake)
-torch.library.register_fake("qneurons::limit_backward", _fake_backward)
+for _op, _arguments, _implementation, _fake_one in (
+    ("sample", f"Tensor x, {_LAW}", _sample, _fake),
+    ("sample_backward", f"Tensor grad, Tensor x, {_LAW}", _sample_backward, _fake_backward),
+    ("limit", f"Tensor x, {_ROW}", _limit, _fake),
+    ("limit_backward", f"Tensor grad, Tensor x, {_ROW}", _limit_backward, _fake_backward),
+):
+    _name = f"qneurons::{_op}"
+    torch.library.define(_name, f"({_arguments}) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
+    torch.library.impl(_name, "default", _implementation)
+    torch.library.register_fake(_name, _fake_one)
 
 draw_seed = torch.ops.qneurons.draw_seed.default
 _sample_op = torch.ops.qneurons.sample.default
@@ -190,7 +176,6 @@ _limit_op = torch.ops.qneurons.limit.default
 _limit_backward_op = torch.ops.qneurons.limit_backward.default
 torch.library.register_vmap("qneurons::sample", _batched(1, _sample_op))
 torch.library.register_vmap("qneurons::sample_backward", _batched(2, _sample_backward_op))
-
 torch.library.register_vmap("qneurons::limit", _limit_of_batch)
 torch.library.register_vmap("qneurons::limit_backward", _limit_backward_of_batch)
 
