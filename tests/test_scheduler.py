@@ -196,6 +196,11 @@ class TestWrappers:
         assert lams_of(model) == pytest.approx([Annealed(5.0)(2)] * 2, rel=1e-7)
 
 
+def test_a_model_of_limits_has_nothing_to_schedule():
+    with pytest.raises(ValueError, match="only limits, which have no lam; convert the plain model"):
+        LambdaScheduler(convert(nn.Sequential(nn.ELU()), "limit"), "a1")
+
+
 def test_what_is_no_model_is_refused():
     with pytest.raises(TypeError, match="model must be a module, got int"):
         LambdaScheduler(3, "a1")

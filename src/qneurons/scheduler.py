@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from qneurons.modules import QActivation
+from qneurons.modules import QActivation, QLimit
 from qneurons.schedules import Schedule, check_epoch, parse_schedule
 
 
@@ -101,9 +101,11 @@ class LambdaScheduler:
             and not (self._follows_model and module.schedule is None)
         ]
         if not layers:
+            limits = any(isinstance(module, QLimit) for module in self.model.modules())
             raise ValueError(
-                f"{type(self.model).__name__} holds no q-activation to schedule; convert it first "
-                "with qneurons.convert(model), or build it with modules such as qneurons.QELU"
+                f"{type(self.model).__name__} holds no q-activation to schedule"
+                f"{', only limits, which have no lam' * limits}; convert the plain model with "
+                "qneurons.convert(model), or build it with modules such as qneurons.QELU"
             )
         for layer in layers:
             layer.lam = lam
