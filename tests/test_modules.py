@@ -43,7 +43,6 @@ def saved(module):
 
 COPIES = [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module)), saved]
 every_copy = pytest.mark.parametrize("copied", COPIES, ids=["deepcopy", "pickle", "save"])
-# Dynamo itself instantiates autograd.Function.
 every_row = pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
 
 

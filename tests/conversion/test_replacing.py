@@ -2,9 +2,7 @@
 
 import copy
 import functools
-import io
 import logging
-import pickle
 import warnings
 
 import pytest
@@ -16,29 +14,7 @@ import qneurons as qn
 from qneurons.activations import register, unregister
 from qneurons.conversion import convert
 from qneurons.modules import CLASSES, QActivation
-
-LIMIT = {"lam": 0.0, "phi": 0.0}  # a draw at which g is the limit f'(x)x
-
-
-def normal(*shape, dtype=torch.float64, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return (torch.randn(shape, generator=generator, dtype=torch.float64) * 2).to(dtype)
-
-
-def drawn(module, x, seed=0):
-    torch.manual_seed(seed)
-    return module(x)
-
-
-def saved(module):
-    buffer = io.BytesIO()
-    torch.save(module, buffer)
-    buffer.seek(0)
-    return torch.load(buffer, weights_only=False)
-
-
-COPIES = [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module)), saved]
-every_copy = pytest.mark.parametrize("copied", COPIES, ids=["deepcopy", "pickle", "save"])
+from tests.test_modules import LIMIT, drawn, every_copy, normal
 
 
 def model():
