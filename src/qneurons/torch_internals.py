@@ -97,3 +97,15 @@ def _primal(x: Tensor) -> Tensor:
     # vmap has no rule for unpack_dual, so the tensor inside is unpacked.
     inside, level = _primal(functorch.get_unwrapped(x)), functorch.maybe_get_level(x)
     return functorch._add_batch_dim(inside, functorch.maybe_get_bdim(x), level)
+
+
+def compile_cuda(source: str, kernel: str, shared_bytes: int) -> Callable[..., None]:
+    """A kernel of CUDA C++ for the present device, compiled by NVRTC, which comes with torch.
+
+    Args:
+        kernel: its name, with the arguments of a template.
+        shared_bytes: how much shared memory it is launched with.
+    """
+    compiled = torch.cuda._compile_kernel(source, kernel)
+    compiled.set_shared_memory_config(shared_bytes)
+    return compiled

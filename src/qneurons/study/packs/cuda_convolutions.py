@@ -107,10 +107,11 @@ def _correlate_gradients(
     tl.store(out_ptr + k[:, None] * FEATURES + feature[None, :], total, inside)
 
 
-def correlate(x: Tensor, matrix: Tensor, bias: Tensor | None, padding: int) -> Tensor:
-    """x, run × channel × batch × height × width, times matrices, run × (tap, channel) × feature."""
+def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int) -> Tensor:
+    """x, run × channel × batch × height × width, by run × feature × channel × 3 × 3."""
     runs, _, batch, height, width = x.shape
-    features = matrix.shape[2]
+    features = weight.shape[1]
+    matrix = weight.to(x.dtype).permute(0, 3, 4, 2, 1).contiguous()  # (tap, channel) × feature
     size = height + 2 * padding - 2, width + 2 * padding - 2
     out = torch.empty(runs, features, batch, *size, dtype=x.dtype, device=x.device)
     num_positions = batch * size[0] * size[1]
@@ -136,8 +137,8 @@ def _blocks(x: Tensor, block_f: int) -> tuple[int, int, int]:
     return (128, 32, 4) if block_f == 64 else (256, 16, 8)
 
 
-def correlate_gradients(x: Tensor, grad: Tensor, padding: int) -> tuple[Tensor, Tensor]:
-    """The gradients of the matrices and of the biases, in float32."""
+def convolve_gradients(x: Tensor, grad: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+    """The gradients of weights and biases, in float32."""
     runs, channels = x.shape[:2]
     features, num_positions = grad.shape[1], grad[0, 0].numel()
     # The fastest that were tried for the paper's layers, as in _blocks.
@@ -159,7 +160,9 @@ def correlate_gradients(x: Tensor, grad: Tensor, padding: int) -> tuple[Tensor, 
         BLOCK_P=block_p, BLOCK_K=block_k, BLOCK_F=max(16, triton.next_power_of_2(features)),
         num_warps=4, num_stages=num_stages,
     )  # fmt: skip
-    return (matrix[0], bias[0]) if parts == 1 else (matrix.sum(0), bias.sum(0))
+    of_weight = matrix.sum(0).unflatten(1, (3, 3, channels)).permute(0, 4, 3, 1, 2)
+    # Contiguous like the weights: only then are additions to many tensors fused.
+    return of_weight.contiguous(), bias.sum(0)
 
 
 def _constants(x: Tensor, features: int, padding: int) -> dict[str, Any]:

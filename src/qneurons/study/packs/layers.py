@@ -113,32 +113,36 @@ class _Dense(torch.autograd.Function):
         return grad_x, None, grad.sum(2), None, None
 
 
+def _convolutions(x: Tensor, features: int) -> Any:
+    """The module with the fastest kernels for these images."""
+    from qneurons.study.packs import cuda_convolutions, tf32_convolutions
+
+    is_tf32 = x.is_cuda and x.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32
+    fits = is_tf32 and tf32_convolutions.is_supported(x, features)
+    return tf32_convolutions if fits else cuda_convolutions
+
+
 class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> Tensor:
-        from qneurons.study.packs.cuda_convolutions import correlate
-
         x = _autocast(x)
         if x.stride()[3:] != (x.shape[4], 1):
             x = x.contiguous()
         ctx.save_for_backward(x, weight)
         ctx.padding = padding
-        matrix = weight.to(x.dtype).permute(0, 3, 4, 2, 1).flatten(1, 3).contiguous()
-        return correlate(x, matrix, bias, padding)
+        return _convolutions(x, weight.shape[1]).convolve(x, weight, bias, padding)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        from qneurons.study.packs.cuda_convolutions import correlate, correlate_gradients
-
         x, weight = ctx.saved_tensors
         grad, grad_x = grads[0].contiguous(), None
+        features, channels = weight.shape[1:3]
         if ctx.needs_input_grad[0]:
-            mirrored = weight.to(x.dtype).flip(3, 4).permute(0, 3, 4, 1, 2).flatten(1, 3)
-            grad_x = correlate(grad, mirrored.contiguous(), None, KERNEL - 1 - ctx.padding)
-        matrix, grad_bias = correlate_gradients(x, grad, ctx.padding)
-        # Contiguous like the weights: only then are additions to many tensors fused.
-        grad_weight = matrix.unflatten(1, (KERNEL, KERNEL, -1)).permute(0, 4, 3, 1, 2).contiguous()
-        return grad_x, grad_weight, grad_bias, None
+            mirrored = weight.flip(3, 4).transpose(1, 2)
+            convolve = _convolutions(grad, channels).convolve
+            grad_x = convolve(grad, mirrored, None, KERNEL - 1 - ctx.padding)
+        gradients = _convolutions(x, features).convolve_gradients(x, grad, ctx.padding)
+        return grad_x, *gradients, None
 
 
 class _BatchNorm(torch.autograd.Function):
