@@ -244,7 +244,9 @@ def draw_naive(frame, naive):
                 packed = frame.filter(**same).group_by("epoch", maintain_order=True)
                 for ax, metric in zip(grid[2 * i : 2 * i + 2, j], metrics, strict=True):
                     scale, limits = metrics[metric]
-                    band = packed.agg(low=pl.col(metric).min(), high=pl.col(metric).max())
+                    value = pl.col(metric)
+                    band = packed.agg(low=value.min(), high=value.max(), lacking=value.null_count())
+                    band = band.filter(lacking=0)
                     low, high = scale * band["low"], scale * band["high"]
                     ax.fill_between(band["epoch"], low, high, color="#56b4e9", lw=0)
                     for run in naive.filter(**same).partition_by("seed"):

@@ -23,10 +23,10 @@ def make_pack(*, fits=None, diverging=(), on_step=lambda pack: None):
     class FakePack:
         built: typing.ClassVar = []  # seeds and epoch of every pack made
 
-        def __init__(self, runs, dataset, *, device, precision, state=None, epoch=0):
+        def __init__(self, runs, dataset, *, device, precision, num_epochs=0, state=None, epoch=0):
             if fits is not None and len(runs) > fits:
                 raise torch.OutOfMemoryError("CUDA out of memory.")
-            self.runs, self.epoch = tuple(runs), epoch
+            self.runs, self.epoch, self.num_epochs = tuple(runs), epoch, num_epochs
             self.built.append(([run.seed for run in runs], epoch))
             if state is None:
                 first = [torch.full((FAKE_WEIGHTS,), 0.1 + run.seed) for run in runs]

@@ -34,6 +34,20 @@ def paper_cells():
 
 
 @pytest.fixture(scope="session")
+def thin_out():
+    """``thin_out(frame, where, planned)`` lacks there what is not recorded after every epoch."""
+    pl = pytest.importorskip("polars")
+    lacking = r"^train_loss$|^test_.*_(limit|mean)$"
+
+    def thin(frame, where, planned=100):
+        epoch = pl.col("epoch")
+        is_full = (epoch == 1) | (epoch % 5 == 0) | (epoch > planned - 10)
+        return frame.with_columns(pl.when(is_full | ~where).then(pl.col(lacking)).name.keep())
+
+    return thin
+
+
+@pytest.fixture(scope="session")
 def make_frame():
     """``make_frame(...)`` is a polars frame with the columns of ``Store.frame()``; see _make."""
     pytest.importorskip("polars")

@@ -342,6 +342,47 @@ def test_the_loss_without_noise_is_that_of_the_last_epoch_or_another_stands_in(m
         assert [*found.values()] == list(column(frame, setting, "train_loss", 20))
 
 
+NEWER = [pl.col("seed") > 6, pl.col("setting") == "a1", pl.lit(True)]  # only some seeds, or all
+
+
+@pytest.mark.parametrize("newer", NEWER, ids=str)
+def test_training_losses_are_of_epochs_that_all_runs_have(make_frame, thin_out, newer):
+    frame = make_frame(cells=[ELU], settings=("base", "a1"), epochs=37)  # the last tenth: 35 to 37
+    thin = thin_out(frame, newer)
+    for metric, at in (("train_loss", 35), ("train_loss_limit", 35)):
+        for setting in ("base", "a1"):
+            found = of(finals(thin, metric), setting)
+            assert [*found.values.values()] == list(column(frame, setting, "train_loss", at))
+            assert found.epoch == at
+    found = Results(thin)
+    means = found.curves["train_loss"]
+    assert means["epoch"].unique().to_list() == [1, *range(5, 36, 5)]
+    assert set(means["n"]) == {10}
+    assert found.finals["test_accuracy"] == finals(frame)
+    assert found.epoch(Cell(*ELU)) == 37
+
+
+@pytest.mark.parametrize("newer", NEWER, ids=str)
+def test_a_training_loss_before_the_last_tenth_stands_in(make_frame, thin_out, newer):
+    frame = make_frame(cells=[ELU], settings=("base", "a1"), epochs=13)
+    results = Results(thin_out(frame, newer))
+    for metric in ("train_loss", "train_loss_limit"):
+        found = of(results.finals[metric], "a1")
+        assert [*found.values.values()] == list(column(frame, "a1", metric, 10))
+        assert found.epochs == "epoch 10"
+    assert results.noiseless == {Cell(*ELU)}
+
+
+@pytest.mark.parametrize("newer", NEWER, ids=str)
+def test_final_values_of_finished_runs_need_no_other_epochs(make_frame, thin_out, newer):
+    frame = make_frame(cells=[ELU], settings=("base", "a1"), seeds=8, epochs=100)
+    thin = thin_out(frame, newer)
+    assert thin["train_loss"].null_count()
+    for metric in METRICS:
+        for ours, theirs in zip(finals(thin, metric), finals(frame, metric), strict=True):
+            assert (ours.values, ours.epochs) == (theirs.values, theirs.epochs)
+
+
 @pytest.mark.parametrize(("cells", "gain"), [(1, 0.0), (1, 0.01), (6, 0.0), (6, 4e-4), (6, 0.01)])
 def test_fewer_contrasts_survive_a_correction_over_all_cells(make_frame, cells, gain):
     cells = [("digits", "m", False, f"f{i}") for i in range(cells)]

@@ -244,8 +244,11 @@ def gains_of_modes(frame, one, other, metric="test_accuracy", by=("dropout",)):
     """By setting and epoch: λ, and one mode minus another with its interval, × 100."""
     from qneurons.report.inference import estimate
 
-    difference = 100 * (pl.col(f"{metric}{one}") - pl.col(f"{metric}{other}"))
-    for key, rows in frame.group_by("network", "activation", "setting", "epoch", *by):
+    modes = f"{metric}{one}", f"{metric}{other}"
+    difference = 100 * (pl.col(modes[0]) - pl.col(modes[1]))
+    for key, rows in frame.drop_nulls(modes).group_by(
+        "network", "activation", "setting", "epoch", *by
+    ):
         gains = rows.group_by("seed").agg(gain=difference.mean())["gain"]
         yield key, rows["lam"][0], estimate(gains)
 

@@ -1,5 +1,6 @@
 """What the sections of a report show, and in which order."""
 
+import numpy as np
 import pytest
 
 pl = pytest.importorskip("polars")
@@ -43,6 +44,16 @@ def test_gains_have_a_figure_and_a_table(make_sections):
     gains = make_sections(gain=0.004)["gains"]
     assert [drawing.name for drawing in gains.figures] == ["gains"]
     assert gains.tables[0].columns[-4:] == ("base, %", "limit", "c0.1", "a1")
+
+
+def test_learning_curves_go_through_the_epochs_that_are_recorded(make_frame, thin_out):
+    frame = make_frame(**SMALL | {"epochs": 23})
+    thin = thin_out(frame, pl.col("seed") == 1)
+    [drawing] = sections.draw_learning_curves(Results(thin), STYLES)
+    accuracy, loss = drawing.figure.axes[:2]
+    assert [list(line.get_xdata()) for line in accuracy.lines] == [[*range(1, 24)]] * 4
+    assert [list(line.get_xdata()) for line in loss.lines] == [[1, 5, 10, 15, 20]] * 4
+    assert all(np.isfinite(line.get_ydata()).all() for line in (*accuracy.lines, *loss.lines))
 
 
 def test_no_table_is_empty(make_sections):

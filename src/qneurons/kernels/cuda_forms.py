@@ -96,6 +96,13 @@ def q_delta(x, delta, p0: tl.constexpr, p1: tl.constexpr):
 
 
 @triton.jit
+def dropout(x, delta, scale: tl.constexpr, p1: tl.constexpr):
+    """Zero if q < 0, else x times the scale; for packs of runs. A product, so NaN is kept."""
+    slope = tl.where(delta < -1, tl.zeros_like(delta), scale)
+    return x * slope, slope
+
+
+@triton.jit
 def q_identity(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     return x, unless_nan(x, 1.0)
 

@@ -7,6 +7,10 @@ over the last one. Runs that did not reach the epoch are incomplete. They are co
 includes them. Diverged runs have no final value. They are counted beside the mean, and the outcome
 of a contrast depends on them.
 
+Which epochs. The training loss is recorded after some epochs only, and older runs have more of
+them. So means and curves of a cell use the epochs that all its compared runs have. If the last
+tenth has none of these, the final value is that of the last one before it.
+
 Which contrasts. Differences are paired by seed. Holm's correction covers the declared contrasts of
 one cell and metric: one panel of the paper's figures is one family, and claims count panels.
 """
@@ -69,7 +73,7 @@ METRICS = {
         "train_loss_limit", "training loss without noise", higher=False, percent=False
     ),
 }
-PRIMARY = ("test_accuracy", "train_loss")  # recorded after every epoch
+PRIMARY = ("test_accuracy", "train_loss")
 
 
 def is_q(setting: str) -> bool:
@@ -101,7 +105,7 @@ class Final:
     setting: str
     metric: Metric
     first: int  # final values are means over the epochs from this one
-    epoch: int  # to the epoch of comparison
+    epoch: int  # to the epoch of comparison, or the last before it that has the metric
     values: Mapping[int, float] = field(repr=False)  # by seed
     diverged: tuple[int, ...]  # seeds
     estimate: Estimate
@@ -143,22 +147,29 @@ def run_states(frame: pl.DataFrame, *, last_only: bool = False) -> pl.DataFrame:
 
 
 def compared_rows(frame: pl.DataFrame, states: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """The finite values of a metric, of the compared runs up to the epoch of comparison."""
+    """The finite values of a metric, of the compared runs up to the epoch of comparison.
+
+    Only epochs in which all compared runs of the cell have it, or all that have it at all.
+    ``target`` becomes the last of these, and ``first`` is not after it.
+
+    The training loss without noise is that of the last epoch with a training loss. It is recorded
+    every tenth epoch, and not at all in older stores. In cells in which it is not recorded for all
+    (``noiseless`` is False), the training loss with the noise of the epoch stands in.
+    """
     compared = states.filter(pl.col("state") == "compared").select(*RUN, "first", "target")
     rows = frame.join(compared, on=RUN).filter(pl.col("epoch") <= pl.col("target"))
-    if metric == "train_loss_limit":
+    is_limit = metric == "train_loss_limit"
+    rows = rows.filter(pl.col("train_loss" if is_limit else metric).is_finite())
+    num_runs = pl.struct("setting", "seed").n_unique().over(CELL)
+    rows = rows.filter(pl.len().over(*CELL, "epoch") == num_runs)
+    rows = rows.with_columns(target=pl.col("epoch").max().over(CELL))
+    rows = rows.with_columns(first=pl.min_horizontal("first", "target"))
+    if is_limit:
         rows = rows.filter(pl.col("epoch") == pl.col("target"))
-        rows = rows.with_columns(pl.when(is_noiseless()).then(metric).otherwise("train_loss"))
-    return rows.filter(pl.col(metric).is_finite())
-
-
-def is_noiseless() -> pl.Expr:
-    """True for cells in which every row has its training loss without noise.
-
-    It is recorded every tenth epoch, and not at all in older stores. In other cells the training
-    loss with the noise of the epoch stands in.
-    """
-    return pl.col("train_loss_limit").is_finite().fill_null(False).all().over(CELL)
+        is_recorded = pl.col(metric).is_finite().fill_null(False)
+        rows = rows.with_columns(noiseless=is_recorded.all().over(CELL))
+        rows = rows.with_columns(pl.when("noiseless").then(metric).otherwise("train_loss"))
+    return rows
 
 
 def curves(rows: pl.DataFrame, metric: str) -> pl.DataFrame:
@@ -196,10 +207,14 @@ def finals(
         for *key, epoch, n, mean, sd, low, high, single in peaks.iter_rows()
     }
     none = Best(0, estimate(()), math.nan)
+    spans = {
+        row[:-2]: row[-2:] for row in rows.select(*CELL, "first", "target").unique().iter_rows()
+    }
     found = []
     for key, group in groupby(states.iter_rows(), key=lambda row: row[: len(CELL) + 1]):
         runs = [row[len(key) :] for row in group]
         _, _, target, first, _ = runs[0]
+        first, target = spans.get(key[:-1], (first, target))
         done = {seed: values[*key, seed] for seed, *_ in runs if (*key, seed) in values}
         diverged = tuple(seed for seed, *_, state in runs if state == "diverged")
         end = (first, target, done, diverged, estimate(done.values()), best.get(key, none))

@@ -8,7 +8,7 @@ import polars as pl
 from qneurons.report import comparisons
 from qneurons.report.comparisons import METRICS, Cell, Contrast, Final
 from qneurons.study.data import NUM_CLASSES
-from qneurons.study.store import CELL, RUN
+from qneurons.study.store import CELL
 
 GUESSING = 0.95 * math.log(NUM_CLASSES)  # a run with a higher final training loss learned nothing
 
@@ -26,12 +26,15 @@ class Results:
         self.curves: dict[str, pl.DataFrame] = {}
         self.finals: dict[str, list[Final]] = {}
         self.contrasts: dict[str, list[Contrast]] = {}
-        for metric in METRICS:
-            rows = comparisons.compared_rows(frame, self.states, metric)
+        compared = {m: comparisons.compared_rows(frame, self.states, m) for m in METRICS}
+        for metric, rows in compared.items():
             means = comparisons.curves(rows, metric)
             self.curves[metric] = means
             self.finals[metric] = comparisons.finals(self.states, rows, means, metric)
             self.contrasts[metric] = comparisons.contrasts(self.finals[metric])
+        # The cells that have their training loss without noise.
+        noiseless = compared["train_loss_limit"].filter("noiseless").select(CELL)
+        self.noiseless = {Cell(*row) for row in noiseless.iter_rows()}
         self._finals = {(m, f.cell, f.setting): f for m in METRICS for f in self.finals[m]}
         self._contrasts = {
             (m, c.cell, c.setting, c.reference): c for m in METRICS for c in self.contrasts[m]
@@ -50,15 +53,6 @@ class Results:
         """The same by the values of the last epoch alone."""
         same = (self.states["first"] == self.states["target"]).all()
         return self if same else Results(self.frame, last_only=True)
-
-    @cached_property
-    def noiseless(self) -> set[Cell]:
-        """The cells whose training loss without noise is recorded at the epoch of comparison."""
-        ends = self.frame.join(self.states.filter(state="compared"), on=RUN)
-        ends = ends.filter(pl.col("epoch") == pl.col("target"))
-        return {
-            Cell(*row) for row in ends.filter(comparisons.is_noiseless()).select(CELL).iter_rows()
-        }
 
     def settings(self, cell: Cell) -> list[str]:
         """The settings of a cell in their order; none if the cell is not in the frame."""

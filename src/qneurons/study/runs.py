@@ -145,10 +145,11 @@ class Epoch:
     """What is recorded of one run after one epoch.
 
     Losses and accuracies without suffix are evaluated in mode ``"sample"``, as in the paper's code.
-    For settings without noise all modes give the same. ``train_loss_limit`` costs as much as
-    ``train_loss``, so it is recorded only in every tenth epoch and is NaN in the others.
+    For settings without noise all modes give the same. Only ``test_loss`` and ``test_accuracy``
+    are evaluated after every epoch. The others take most of the time of an evaluation, so they are
+    NaN after some epochs (see :class:`.Pack`), and ``train_loss_limit`` after all but every tenth.
     ``seconds`` is the time of the pack's epoch, with evaluation, divided by the number of its
-    runs. A run whose loss is not finite has diverged and ends there.
+    runs. A run whose training or test loss is evaluated and not finite has diverged and ends there.
     """
 
     run: str

@@ -58,6 +58,15 @@ def test_a_pack_is_saved_when_due_and_at_its_end(make_study, fake_pack, clock):
     assert epochs == [(epoch, 2, 9.0) for epoch in range(1, 9)]
 
 
+def test_a_pack_knows_the_planned_epochs_also_without_its_diverged_runs(make_study, fake_pack):
+    planned = []
+    pack_class = fake_pack(
+        diverging=[(1, 2)], on_step=lambda pack: planned.append((len(pack.runs), pack.num_epochs))
+    )
+    savings(make_study(num_seeds=2, epochs=4), pack_class)
+    assert planned == [(2, 4)] * 6 + [(1, 4)] * 6
+
+
 def test_saving_takes_a_small_part_of_the_time(make_study, fake_pack, clock):
     study, pack_class = make_study(num_seeds=1, epochs=60), fake_pack(on_step=clock.takes(3.0))
     epochs = []

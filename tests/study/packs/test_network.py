@@ -7,7 +7,7 @@ from qneurons import q_activation
 from qneurons.activations import register, resolve, unregister
 from qneurons.study import networks
 from qneurons.study.packs.means import MeanTables
-from qneurons.study.packs.network import PackedNetwork, evaluation_batch_size, seeded_dropout
+from qneurons.study.packs.network import PackedNetwork, evaluation_batch_size
 from qneurons.study.runs import Run
 
 
@@ -19,29 +19,6 @@ def packed(runs, shape):
     states = [networks.initial_state(r.network, shape, r.seed) for r in runs]
     tensors = {k: torch.stack([s[k] for s in states]).double() for k in states[0]}
     return PackedNetwork(runs, shape, tensors)
-
-
-class TestDropout:
-    def test_law(self):
-        x = torch.ones(2, 500, 400)
-        out = seeded_dropout(x, 0.2, torch.tensor([5, 6]))
-        assert set(out.unique().tolist()) == {0.0, 1.25}
-        for kept in (out != 0).double().mean((1, 2)):
-            assert abs(kept - 0.8) < 5 * (0.16 / 200_000) ** 0.5
-        assert not torch.equal(out[0], out[1])
-
-    def test_a_run_drops_the_same_alone(self):
-        x = torch.randn(3, 6, 7)
-        seeds = torch.tensor([1, 2, 3])
-        assert torch.equal(
-            seeded_dropout(x, 0.1, seeds)[1:2], seeded_dropout(x[1:2], 0.1, seeds[1:2])
-        )
-
-    def test_gradient_is_the_mask(self):
-        x = torch.randn(1, 50, requires_grad=True)
-        out = seeded_dropout(x, 0.5 - 1e-6, torch.tensor([1]))
-        out.sum().backward()
-        torch.testing.assert_close(x.grad * x, out)
 
 
 SHAPES = {"mnist-mlp": (1, 6, 6), "mnist-cnn": (1, 16, 16), "cifar-cnn": (3, 10, 10)}

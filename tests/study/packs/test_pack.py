@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from qneurons.activations import resolve
 from qneurons.study.data import NUM_DRAWS, Dataset, move, parse_augmentation
 from qneurons.study.networks import build
 from qneurons.study.packs import Pack
+from qneurons.study.packs.network import MODES
 from qneurons.study.packs.randomness import orders, stream, uniforms
 from qneurons.study.runs import Run
 
@@ -219,6 +221,37 @@ def test_the_training_loss_without_noise_comes_every_tenth_epoch():
     assert noisy.train_loss_limit != noisy.train_loss
 
 
+@pytest.mark.parametrize(
+    ("planned", "first_of_last"), [(0, 1), (1, 1), (10, 1), (12, 3), (100, 91), (300, 271)]
+)
+def test_everything_is_evaluated_every_fifth_epoch_and_in_the_last(planned, first_of_last):
+    pack = Pack(runs(["base"]), data(), device=CPU, precision="fp32", num_epochs=planned)
+    last = max(planned, 20)
+    full = {1, *range(5, last + 1, 5), *range(first_of_last, last + 1)}
+    assert {epoch for epoch in range(1, last + 1) if pack._is_full(epoch)} == full
+
+
+def test_what_is_evaluated_does_not_depend_on_the_planned_epochs():
+    of_pack, dataset = runs(["base", "c2", "a1"]), data()
+    packs = [Pack(of_pack, dataset, device=CPU, precision="fp32", num_epochs=n) for n in (10, 21)]
+    sometimes = {
+        "train_loss",
+        *(f"test_{what}_{mode}" for what, mode in product(("loss", "accuracy"), MODES[1:])),
+    }
+    for epoch in range(1, 13):
+        for records in zip(*(pack.train_epoch() for pack in packs), strict=True):
+            whole, part = map(dataclasses.asdict, records)
+            lacking = {name for name, value in part.items() if value != value}
+            assert {n: v for n, v in part.items() if n not in {*lacking, "seconds"}} == {
+                n: v for n, v in whole.items() if n not in {*lacking, "seconds"}
+            }
+            assert lacking - {"train_loss_limit"} == (
+                set() if epoch in (1, 5, 10, 12) else sometimes
+            )
+            assert ("train_loss_limit" in lacking) == (epoch != 10)
+            assert not part["diverged"]
+
+
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 def test_gradient_noise_has_its_law(momentum):
     """After one step two runs differ by the learning rate times the noise of step t = 0.
@@ -248,6 +281,10 @@ def test_a_diverged_run_does_not_disturb_the_others():
     records = spoilt.train_epoch()
     assert [r.diverged for r in records] == [False, True, False]
     assert math.isnan(records[1].train_loss)
+    later = Pack(healthy, dataset, device=CPU, precision="fp32", num_epochs=100, epoch=1)
+    with torch.no_grad():
+        later.network.tensors["1.weight"][1] = float("inf")
+    assert [r.diverged for r in later.train_epoch()] == [False, True, False]
     assert numbers(records[0]) == numbers(expected[0])
     assert numbers(records[2]) == numbers(expected[2])
 

@@ -1,5 +1,7 @@
 """Merging stores: what is joined, what is refused."""
 
+import dataclasses
+import math
 import tempfile
 from pathlib import Path
 
@@ -94,6 +96,24 @@ def test_equal_losses_that_are_not_finite_agree(tmp_path):
         lost = [pretend.epoch(run, 1, train_loss=nan, diverged=True) for run in RUNS]
         store.commit(RUNS, lost, provenance=origin, state=None, epoch=1)
     assert merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c") == Merged(3, 3, 3)
+
+
+def test_what_one_store_did_not_evaluate_agrees(tmp_path):
+    save(*new(tmp_path / "a"), 1, 2)
+    b, origin = new(tmp_path / "b")
+    epochs = [dataclasses.replace(e, train_loss=math.nan) for e in pretend.epochs(RUNS, 1, 4)]
+    b.commit(RUNS, epochs, provenance=origin, state=None, epoch=4)
+    assert merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c") == Merged(3, 12, 6)
+
+
+def test_a_run_that_diverged_in_one_store_only_disagrees(tmp_path):
+    save(*new(tmp_path / "a"), 1, 1)
+    b, origin = new(tmp_path / "b")
+    nan = math.nan
+    lost = [pretend.epoch(r, 1, train_loss=nan, test_loss=nan, diverged=True) for r in RUNS]
+    b.commit(RUNS, lost, provenance=origin, state=None, epoch=1)
+    with pytest.raises(StudyError, match="epoch 1: diverged is False and True;"):
+        merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c")
 
 
 def test_the_sources_of_a_merge_are_only_read(guarded):

@@ -13,7 +13,7 @@ from qneurons.study.store.records import (
     ORIGIN,
     RESULTS,
     Records,
-    same_results,
+    differing,
     to_epoch,
     to_row,
 )
@@ -63,10 +63,10 @@ def test_rows_hold_plain_numbers():
 def test_seconds_and_provenance_are_no_results():
     assert {*COLUMNS} - {*RESULTS} == {"seconds", "provenance"}
     one = to_row(pretend.epoch(RUNS[0], 7), "p")
-    assert same_results(one, to_row(pretend.epoch(RUNS[0], 7, seconds=99.0), "q"))
+    assert differing(one, to_row(pretend.epoch(RUNS[0], 7, seconds=99.0), "q")) == []
     for name in RESULTS:
         place = COLUMNS.index(name)
-        assert not same_results(one, (*one[:place], 5, *one[place + 1 :])), name
+        assert differing(one, (*one[:place], 5, *one[place + 1 :])) == [name]
 
 
 def test_entries_add_up():
@@ -101,6 +101,23 @@ def test_equal_epochs_that_come_again_change_nothing(number):
     before = copy.deepcopy(records.rows)
     records.apply(9, entry(records, [pretend.epoch(run, number, seconds=5.0) for run in RUNS]))
     assert records.rows == before
+
+
+def test_an_epoch_that_comes_again_adds_what_was_not_evaluated():
+    parts = [{"train_loss": math.nan}, {"test_loss_mean": math.nan, "train_loss_limit": math.nan}]
+    for first, second in (parts, parts[::-1]):
+        records = Records()
+        for changes in (first, second):
+            records.apply(1, entry(records, [pretend.epoch(r, 1, **changes) for r in RUNS]))
+        assert records.rows == recorded((1, 1)).rows
+
+
+def test_a_run_that_diverges_when_it_comes_again_differs():
+    records = recorded((1, 2))
+    lost = pretend.epoch(RUNS[0], 1, train_loss=math.nan, test_loss=math.nan, diverged=True)
+    records.apply(9, entry(records, [lost]))
+    assert records.diverged() == {IDS[0]}
+    assert len(records.rows[IDS[0]]) == 1
 
 
 def test_an_epoch_that_differs_replaces_it_and_all_after_it():

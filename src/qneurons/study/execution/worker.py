@@ -46,7 +46,11 @@ def train_pack(task: Task, device: torch.device, halt: Halt) -> Iterator[Trained
     """Trains a pack until it is finished or halted."""
     options, runs, expected_s = task.options, task.job.runs, task.expected_s
     build = partial(
-        options.pack_class, dataset=task.dataset, device=device, precision=options.precision
+        options.pack_class,
+        dataset=task.dataset,
+        device=device,
+        precision=options.precision,
+        num_epochs=options.epochs,
     )
     pack = build(runs, state=task.load_state(), epoch=task.job.epoch)
     diverged: set[str] = set()

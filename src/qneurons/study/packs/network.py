@@ -6,17 +6,16 @@ normalisation sees it as rows, and the q-activation as one group of elements.
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist
 
 import torch
 from torch import Tensor
 
-from qneurons.activations import resolve
 from qneurons.functional import sample
 from qneurons.kernels import kernel_row
 from qneurons.mean_table import Table, look_up
 from qneurons.study import networks as n
 from qneurons.study.networks import KERNEL
+from qneurons.study.packs.dropout import seeded_dropout
 from qneurons.study.packs.layers import convolve, fold_batch_norm, normalise, pool, updating_dense
 from qneurons.study.packs.means import MeanTables
 from qneurons.study.packs.segments import ByAutograd, ByKernel, Segment, activate, segments
@@ -148,23 +147,6 @@ class PackedNetwork:
             table.rows(segment.activation, lam[segment.runs]) if segment.kind == "q" else None
             for segment in self.segments
         ]
-
-
-def seeded_dropout(x: Tensor, probability: float, seed: Tensor) -> Tensor:
-    """Dropout whose mask is a function of every run's seed, on every device.
-
-    The q-activation's kernel draws the mask: at x = -1, q-ReLU is nonzero exactly if q < 0. λ is
-    chosen so that this happens with the given probability.
-    """
-    quantile = NormalDist().inv_cdf(probability)
-    group = (-1,) + (1,) * (x.dim() - 1)
-    with torch.no_grad():
-        wide = torch.promote_types(x.dtype, torch.float32)
-        lam = torch.full(seed.shape, -1 / quantile, dtype=wide, device=x.device).view(group)
-        minus_one, phi = torch.full_like(x, -1), lam.new_zeros(1)
-        drawn = sample(minus_one, resolve("relu"), lam, phi, seed=seed.view(group))
-        kept = (drawn == 0).to(x.dtype).mul_(1 / (1 - probability))
-    return x * kept
 
 
 def evaluation_batch_size(network: str, shape: Sequence[int]) -> int:

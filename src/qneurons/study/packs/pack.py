@@ -3,6 +3,7 @@
 import contextlib
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,17 +14,25 @@ from torch import Tensor
 from qneurons.noise import seeded_delta
 from qneurons.study.data import ARRAYS, NUM_DRAWS, Dataset, move, parse_augmentation
 from qneurons.study.packs.means import MeanTables
-from qneurons.study.packs.network import MODES, PackedNetwork, evaluation_batch_size
+from qneurons.study.packs.network import PackedNetwork, evaluation_batch_size
 from qneurons.study.packs.randomness import initial_states, orders, stream, uniforms, words
 from qneurons.study.packs.segments import Segment
 from qneurons.study.runs import Epoch, Run, packable, parse_setting
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
 GRADIENT_NOISE_DECAY = 0.55  # of the variance, as in Neelakantan et al. (2015)
-_RECORDED = (
-    *("train_loss", "train_loss_limit", "test_loss", "test_accuracy"),
-    *("test_loss_limit", "test_accuracy_limit", "test_loss_mean", "test_accuracy_mean"),
-)
+_RECORDED = {  # from which images, in which mode; 0 is the loss, 1 the accuracy
+    "train_loss": ("train", "sample", 0),
+    "train_loss_limit": ("train", "limit", 0),
+    "test_loss": ("test", "sample", 0),
+    "test_accuracy": ("test", "sample", 1),
+    "test_loss_limit": ("test", "limit", 0),
+    "test_accuracy_limit": ("test", "limit", 1),
+    "test_loss_mean": ("test", "mean", 0),
+    "test_accuracy_mean": ("test", "mean", 1),
+}
+_FULL_EVERY = 5  # epochs: to evaluate everything would take a third of each
+_FULL_LAST = 10  # epochs, or the last tenth if that is more: their mean is a run's final value
 _MEANS_AHEAD = 16  # epochs whose means are computed together on CUDA, as fast as one
 _STEPS_AHEAD = 64  # the host queues at most so many before it asks whether to stop
 
@@ -40,6 +49,9 @@ class Pack:
             be neighbours, for speed.
         device: where to train. On CUDA a step is one CUDA graph.
         precision: one of ``PRECISIONS``; ``"bf16"`` is for activations, by autocast.
+        num_epochs: how many are planned. Everything is evaluated after the first epoch, every fifth
+            one, and the last ten (or the last tenth, if that is more); after the others only the
+            test set in a draw.
         state: what :meth:`state` returned for the same runs after ``epoch`` epochs.
     """
 
@@ -50,12 +62,14 @@ class Pack:
         *,
         device: torch.device,
         precision: str,
+        num_epochs: int = 0,
         state: dict[str, Tensor] | None = None,
         epoch: int = 0,
     ) -> None:
         assert len({packable(run) for run in runs}) == 1, "these runs cannot share a pack"
         assert precision in PRECISIONS, precision
         self.runs, self.epoch, self.precision, self.device = tuple(runs), epoch, precision, device
+        self.num_epochs = num_epochs
         self.settings = [parse_setting(run.setting) for run in runs]
         self.dtype = torch.float64 if precision == "fp64" else torch.float32
         first, shape = runs[0], dataset.x_train.shape[1:]
@@ -220,36 +234,43 @@ class Pack:
 
     # --- evaluation -------------------------------------------------------------------------------
 
+    def _is_full(self, epoch: int) -> bool:
+        """True if everything is evaluated after an epoch, not only the test set in a draw."""
+        num_last = max(_FULL_LAST, self.num_epochs // 10)
+        return epoch == 1 or epoch % _FULL_EVERY == 0 or epoch > self.num_epochs - num_last
+
     def _record(self, start: float, stop: Callable[[], bool]) -> list[Epoch] | None:
-        x_train, y_train, x_test, y_test = self.data
-        everyone, is_tenth = slice(len(self.runs)), self.epoch % 10 == 0
-        plan = [(everyone, x_train, y_train, "sample"), (everyone, x_test, y_test, "sample")]
+        sets = {"train": self.data[:2], "test": self.data[2:]}
         noisy = [segment for segment in self.network.segments if segment.kind == "q"]
-        if noisy:  # for the others all modes are the same
+        everyone = slice(0, len(self.runs))
+        # For the others all modes are the same.
+        drawing = slice(noisy[0].runs.start, noisy[-1].runs.stop) if noisy else slice(0, 0)
+        plan, losses = [("test", "sample")], ["test_loss"]
+        if self._is_full(self.epoch):
             self._add_means(noisy)
-            drawing = slice(noisy[0].runs.start, noisy[-1].runs.stop)
-            plan += [(drawing, x_test, y_test, mode) for mode in MODES[1:]]
-            if is_tenth:
-                plan.append((drawing, x_train, y_train, "limit"))
-        results = []
-        for part in plan:
-            totals = self._evaluate(*part, stop)
-            if totals is None:
-                return None
-            results.append(totals)
-        train, sample, *others = results
-        train_limit = train[0].clone() if is_tenth else torch.full_like(train[0], math.nan)
-        if noisy and is_tenth:
-            train_limit[drawing] = others.pop()[0]
-        limit, mean = sample.clone(), sample.clone()
-        if noisy:
-            limit[:, drawing], mean[:, drawing] = others
-        rows = torch.stack([train[0], train_limit, *sample, *limit, *mean]).T.tolist()
+            plan += [("train", "sample"), ("test", "limit"), ("test", "mean")]
+            losses.append("train_loss")
+        if self.epoch % 10 == 0:
+            plan.append(("train", "limit"))
+        missing = torch.full((2, len(self.runs)), math.nan, dtype=torch.float64, device=self.device)
+        results: defaultdict[tuple[str, str], Tensor] = defaultdict(lambda: missing)
+        for which, mode in plan:
+            images, labels = sets[which]
+            runs = everyone if mode == "sample" else drawing
+            found = results[which, "sample"].clone()
+            if self.runs[runs]:
+                totals = self._evaluate(runs, images, labels, mode, stop)
+                if totals is None:
+                    return None
+                found[:, runs] = totals
+            results[which, mode] = found
+        columns = [results[which, mode][i] for which, mode, i in _RECORDED.values()]
+        rows = torch.stack(columns).T.tolist()
         seconds = (time.perf_counter() - start) / len(self.runs)
         epochs = []
         for run, lam, row in zip(self.runs, self.lam, rows, strict=True):
             values = dict(zip(_RECORDED, row, strict=True))
-            diverged = not all(math.isfinite(values[name]) for name in ("train_loss", "test_loss"))
+            diverged = not all(math.isfinite(values[name]) for name in losses)
             about = run.id, self.epoch, lam
             epochs.append(Epoch(*about, diverged=diverged, seconds=seconds, **values))
         return epochs
@@ -260,8 +281,8 @@ class Pack:
             now = {(segment.activation.name, setting.lam(self.epoch)) for setting in settings}
             if not now <= self.means.known.keys():
                 ahead = _MEANS_AHEAD if self.device.type == "cuda" else 1
-                epochs = range(self.epoch, self.epoch + ahead)
-                lams = (setting.lam(epoch) for setting in settings for epoch in epochs)
+                epochs = filter(self._is_full, range(self.epoch, self.epoch + ahead))
+                lams = (setting.lam(epoch) for epoch in epochs for setting in settings)
                 self.means.add(segment.activation, lams)
 
     @torch.no_grad()

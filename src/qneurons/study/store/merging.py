@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from qneurons.study.errors import StudyError
-from qneurons.study.store.records import EPOCH, ORIGIN, RESULTS
+from qneurons.study.store.records import COLUMNS, EPOCH, ORIGIN, differing
 from qneurons.study.store.store import Store
 
 
@@ -22,8 +22,9 @@ class Merged:
 def merge(sources: Sequence[Path], into: Path) -> Merged:
     """Merges stores into a new or existing one: the longest record of each run, with checkpoint.
 
-    The records of a run must agree in the epochs that they share, except for seconds and
-    provenance. This is checked before anything is written. Merging again changes nothing.
+    In the epochs that they share, the records of a run must agree in what both have evaluated,
+    except for seconds and provenance. This is checked before anything is written. Merging again
+    changes nothing.
     """
     stores = [Store.open(source, readonly=True) for source in sources]
     _choose(stores)  # refuses stores that disagree before a new one is made
@@ -86,13 +87,13 @@ def _count_equal(id: str, one: Store, other: Store) -> int:
     """How many epochs of a run two stores share; raises if their results differ."""
     pairs = list(zip(one.records.rows[id], other.records.rows[id], strict=False))
     for a, b in pairs:
-        for name, x, y in zip(RESULTS, a, b, strict=False):
-            if x != y:
-                raise StudyError(
-                    f"stores {one.folder} and {other.folder} disagree on run {id} "
-                    f"({one.records.runs[id]}), epoch {a[EPOCH]}: {name} is {x} and {y}; nothing "
-                    "was merged, leave one of the two out"
-                )
+        if names := differing(a, b):
+            x, y = (row[COLUMNS.index(names[0])] for row in (a, b))
+            raise StudyError(
+                f"stores {one.folder} and {other.folder} disagree on run {id} "
+                f"({one.records.runs[id]}), epoch {a[EPOCH]}: {names[0]} is {x} and {y}; nothing "
+                "was merged, leave one of the two out"
+            )
     return len(pairs)
 
 

@@ -11,7 +11,8 @@ from qneurons.study.files import RANDOM_NAME
 from qneurons.study.runs import Epoch, Run
 from qneurons.study.store.journal import Entry
 
-# The values of COLUMNS for one epoch of a run. None stands for NaN and infinity, which JSON lacks.
+# The values of COLUMNS for one epoch of a run. None stands for NaN and infinity, which JSON lacks,
+# so also for what was not evaluated.
 # Not a NamedTuple, with which opening a store takes a quarter longer.
 Row = tuple[Any, ...]
 
@@ -32,8 +33,10 @@ def to_epoch(run_id: str, row: Row) -> Epoch:
     return Epoch(run_id, **dict(zip(COLUMNS[:-1], values, strict=False)))
 
 
-def same_results(one: Row, other: Row) -> bool:
-    return one[: len(RESULTS)] == other[: len(RESULTS)]
+def differing(one: Row, other: Row) -> list[str]:
+    """The names of results that differ. What only one has was not evaluated for the other."""
+    triples = zip(RESULTS, one, other, strict=False)
+    return [name for name, x, y in triples if x != y and x is not None and y is not None]
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,8 @@ class Records:
       entry's order) or null.
 
     The epochs of a run are consecutive. A run without checkpoint is trained again from its
-    beginning. An epoch with the same results as before then changes nothing. The first one that
-    differs replaces the old epoch and all later ones.
+    beginning. An epoch with the same results as before then adds only what was not evaluated. The
+    first one that differs replaces the old epoch and all later ones.
     """
 
     def __init__(self) -> None:
@@ -91,8 +94,11 @@ class Records:
             past, epoch = self.rows[ids[index]], row[EPOCH]
             if not 1 <= epoch <= len(past) + 1:
                 raise ValueError(f"epoch {epoch} after {len(past)}")
-            if epoch > len(past) or not same_results(past[epoch - 1], row):
+            if epoch > len(past) or differing(past[epoch - 1], row):
                 past[epoch - 1 :] = [row]
+            else:
+                pairs = zip(past[epoch - 1], row, strict=True)
+                past[epoch - 1] = tuple(new if old is None else old for old, new in pairs)
         saved = entry["checkpoint"]
         if saved is not None and not fnmatch.fnmatchcase(saved["file"], f"{RANDOM_NAME}.pt"):
             raise ValueError(f"{saved['file']!r} is not the name of a checkpoint")

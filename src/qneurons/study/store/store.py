@@ -126,7 +126,7 @@ class Store(Ledger[Records]):
         }
 
     def frame(self) -> "polars.DataFrame":
-        """One row for each epoch of each run. Losses that were not finite are null."""
+        """One row for each epoch of each run. What was not finite or not evaluated is null."""
         return frame(self.records)
 
     # --- writing ----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ PROVENANCE = ("device", "precision", "torch", "qneurons", "commit", "command")
 
 
 def frame(records: Records) -> "polars.DataFrame":
-    """One row for each epoch of each run, sorted by run. NaN losses are null."""
+    """One row for each epoch of each run, sorted by run; null if not finite or not evaluated."""
     try:
         import polars as pl
     except ImportError:
