@@ -179,8 +179,11 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
     assert set(rates["activation"]) == set(ends["activation"]) == {"tanh"}
     assert ends["seed"].n_unique() == 1
     ordinary_runs = pl.read_parquet(PAPER / "naive.parquet")
-    inside, count, significant = ordinary_counts(publish, frame, ordinary_runs)
-    last = [rows.filter(epoch=study.epochs) for rows in (frame, ordinary_runs)]
+    packed = publish.packed_runs(frame)
+    inside, count, significant = ordinary_counts(publish, packed, ordinary_runs)
+    compared = publish.compare_with_ordinary(packed, ordinary_runs).values()
+    answers = Counter(publish.judge_equivalence(test)[-1] for *_, test in compared)
+    last = [rows.filter(epoch=study.epochs) for rows in (packed, ordinary_runs)]
     inside_last, _, significant_last = ordinary_counts(publish, *last)
     assert list(significant.values())[1:] == [] == list(significant_last)
     [(*_, activation, _, setting)] = significant
@@ -213,8 +216,40 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
         f"{len(significant)} of {SETTINGS_OF_ORDINARY} differences of means is significant",
         f"with ELU and dropout, by {100 * gap:+.3f} points",
         f"it is {inside_last} of {count} and {len(significant_last)} of {SETTINGS_OF_ORDINARY}",
+        f"equal within ±{100 * publish.MARGIN:g} points",
+        "the 90 % interval",
+        f"Of {SETTINGS_OF_ORDINARY} settings {answers['equivalent']} are equivalent, "
+        f"{answers['different']} are different and {answers['undecided']} are undecided",
     ]
     check(results_page(), [*findings, *phrases])
+
+
+@pytest.mark.parametrize(
+    ("shift", "spread", "answer"),
+    [
+        (0.0, 1e-4, "equivalent"),
+        (4e-4, 1e-4, "equivalent"),
+        (-4e-4, 1e-4, "equivalent"),
+        (4.7e-4, 1e-4, "undecided"),  # the 90 % interval is ± 5.1e-5
+        (0.0, 1.5e-3, "undecided"),
+        (6e-4, 1e-4, "different"),
+        (-6e-4, 1e-4, "different"),
+    ],
+)
+def test_two_one_sided_tests(publish, shift, spread, answer):
+    from scipy import stats
+
+    packed = [0.98 + spread * step for step in (-1, 1) * 10]
+    ordinary = [value + shift for value in packed]
+    test = stats.ttest_ind(ordinary, packed, equal_var=False)
+    *ends, found = publish.judge_equivalence(test)
+    assert found == answer
+    one_sided = [
+        stats.ttest_ind([v + s * publish.MARGIN for v in ordinary], packed, alternative=side).pvalue
+        for s, side in ((1, "greater"), (-1, "less"))
+    ]
+    assert (max(one_sided) < 0.05) == (answer == "equivalent")
+    assert sum(ends) / 2 == pytest.approx(shift, abs=1e-12)
 
 
 def test_the_whole_cells_are_those_that_the_page_names(results):
