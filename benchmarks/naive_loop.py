@@ -1,17 +1,21 @@
 """Trains part of the paper by an ordinary loop: one module at a time, torch's random numbers.
 
-    python benchmarks/naive_loop.py paper-mnist-mlp --only 'activation=elu,dropout=true' --seeds 0-2
+    python benchmarks/naive_loop.py paper-mnist-mlp --seeds 0-19 --jobs 16 \\
+        --only 'activation=elu,dropout=true,setting=base|limit|a5|a9' \\
+        --only 'activation=tanh,dropout=false,setting=base|limit|a5|a9'
 
 Only the list of layers is shared with packed training. Initialisation, order of the data, batches,
 optimizer, dropout and noise are torch's own, or the library's modules. So this is an independent
-check of a store's results. ``--jobs`` processes train, with one thread each. Rows are appended to
-``--out`` after every run. Existing runs are skipped.
+check of a store's results. ``--jobs`` processes train, with one thread each. Rows are added to
+``--out`` after every run, and existing runs are skipped. It may be stopped at any time: beside
+``--out`` is a folder with the state of every unfinished run after its last epoch.
 """
 
 import argparse
 import csv
 import multiprocessing
 import shlex
+import signal
 import sys
 import time
 from pathlib import Path
@@ -31,6 +35,7 @@ from qneurons.study.store import RUN
 
 COLUMNS = (*RUN, "epoch", "train_loss", "test_loss", "test_accuracy", "seconds", *ORIGIN)
 CHUNK = 2000  # images evaluated at once
+KINDS = ("base", "limit", "q")  # of settings, in the ordinary modules
 
 
 def initialise(module):
@@ -39,8 +44,8 @@ def initialise(module):
         nn.init.zeros_(module.bias)
 
 
-def train(run, data, epochs, device):
-    """Yields the losses and the accuracy after every epoch."""
+def train(run, data, epochs, device, state):
+    """Both losses, the accuracy and the time of every epoch; continues from the file ``state``."""
     torch.manual_seed(run.seed)
     x_train, y_train, x_test, y_test = (getattr(data, name).to(device) for name in ARRAYS)
     x_train, x_test = x_train / 255, x_test / 255
@@ -57,7 +62,18 @@ def train(run, data, epochs, device):
     optimizer = torch.optim.SGD(model.parameters(), lr=run.learning_rate)
     decay = torch.optim.lr_scheduler.ExponentialLR(optimizer, 1 - run.learning_rate_decay)
     lam = qn.LambdaScheduler(model, setting.schedule) if setting.schedule else None
-    for _ in range(epochs):
+    parts = {"model": model, "optimizer": optimizer, "decay": decay}
+    parts |= {"lam": lam} if lam else {}
+    results = []
+    if state.exists():
+        saved = torch.load(state)
+        for name, part in parts.items():
+            part.load_state_dict(saved[name])
+        torch.set_rng_state(saved["cpu"])
+        torch.cuda.set_rng_state_all(saved["cuda"])
+        results = saved["results"]
+    while len(results) < epochs:
+        start = time.perf_counter()
         model.train()
         for batch in torch.randperm(len(x_train), device=device).split(run.batch_size):
             optimizer.zero_grad()
@@ -66,9 +82,15 @@ def train(run, data, epochs, device):
             decay.step()
         model.eval()
         train_loss, _ = evaluate(model, x_train, y_train)
-        yield train_loss, *evaluate(model, x_test, y_test)
+        test = evaluate(model, x_test, y_test)
+        results.append((train_loss, *test, round(time.perf_counter() - start, 3)))
         if lam:
             lam.step()
+        saved = {name: part.state_dict() for name, part in parts.items()} | {"results": results}
+        saved |= {"cpu": torch.get_rng_state(), "cuda": torch.cuda.get_rng_state_all()}
+        torch.save(saved, new := state.with_suffix(".new"))
+        new.replace(state)
+    return results
 
 
 @torch.no_grad()
@@ -82,22 +104,29 @@ def evaluate(model, images, labels):
 
 
 def rows_of(task):
-    run, epochs, data_dir, device = task
+    run, epochs, data_dir, device, state = task
     torch.set_num_threads(1)
-    data = load_dataset(run.dataset, data_dir)
-    start, rows = time.perf_counter(), []
-    for epoch, values in enumerate(train(run, data, epochs, device), 1):
-        results = dict(zip(("train_loss", "test_loss", "test_accuracy"), values, strict=True))
-        seconds, start = time.perf_counter() - start, time.perf_counter()
-        who = {name: getattr(run, name) for name in RUN}
-        rows.append({**who, "epoch": epoch, **results, "seconds": f"{seconds:.3f}"})
-    return rows
+    results = train(run, load_dataset(run.dataset, data_dir), epochs, device, state)
+    who = [getattr(run, name) for name in RUN]
+    rows = [
+        dict(zip(COLUMNS, (*who, epoch, *values), strict=False))
+        for epoch, values in enumerate(results, 1)
+    ]
+    return rows, state
+
+
+def write(path, rows):
+    with (new := path.with_suffix(".new")).open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+    new.replace(path)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("study")
-    parser.add_argument("--only")
+    parser.add_argument("--only", action="append", default=[], help="may be given several times")
     parser.add_argument("--seeds")
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--data-dir", type=Path)
@@ -105,33 +134,36 @@ def main():
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("naive.csv"))
     options = parser.parse_args()
-    study = select(
-        load_study(options.study), only=options.only, seeds=options.seeds, epochs=options.epochs
-    )
-    if any(run.content().keys() & YOUNGER for run in study.runs):
+    parts = [
+        select(load_study(options.study), only=only, seeds=options.seeds, epochs=options.epochs)
+        for only in options.only or [None]
+    ]
+    runs = dict.fromkeys(run for part in parts for run in part.runs)
+    if any(run.content().keys() & YOUNGER for run in runs):
         parser.error(f"this loop knows none of {', '.join(YOUNGER)}; choose other runs by --only")
+    if unknown := {run.setting for run in runs if parse_setting(run.setting).kind not in KINDS}:
+        parser.error(f"this loop cannot train {', '.join(unknown)}; choose settings by --only")
     device = torch.device(options.device)
     origin = provenance(device, shlex.join(["python", *sys.argv])) | {"threads": 1}
-    done = set()
+    rows = []
     if options.out.exists():
         with options.out.open(newline="") as file:
-            done = {tuple(row[name] for name in RUN) for row in csv.DictReader(file)}
+            rows = list(csv.DictReader(file))
+    done = {tuple(row[name] for name in RUN) for row in rows}
+    states = options.out.with_suffix(".states")
+    states.mkdir(parents=True, exist_ok=True)
     tasks = [
-        (run, study.epochs, options.data_dir, device)
-        for run in sorted(study.runs, key=lambda run: run.seed)
+        (run, parts[0].epochs, options.data_dir, device, states / f"{run.id}.pt")
+        for run in sorted(runs, key=lambda run: run.seed)
         if tuple(str(getattr(run, name)) for name in RUN) not in done
     ]
-    with (
-        multiprocessing.get_context("spawn").Pool(options.jobs) as pool,
-        options.out.open("a", newline="") as file,
-    ):
-        writer = csv.DictWriter(file, COLUMNS)
-        if not done:
-            writer.writeheader()
-        for number, rows in enumerate(pool.imap_unordered(rows_of, tasks), 1):
-            writer.writerows(row | origin for row in rows)
-            file.flush()
-            last = " ".join(str(rows[-1][name]) for name in (*RUN, "test_accuracy"))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # which ends the processes
+    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+        for number, (new, state) in enumerate(pool.imap_unordered(rows_of, tasks), 1):
+            rows += [row | origin for row in new]
+            write(options.out, rows)
+            state.unlink()
+            last = " ".join(str(new[-1][name]) for name in (*RUN, "test_accuracy"))
             print(f"{number} of {len(tasks)}: {last}", flush=True)
 
 

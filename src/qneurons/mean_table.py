@@ -150,8 +150,10 @@ def look_up(x: Tensor, table: Table) -> Tensor:
     """The means of x. If there are several tables, the first dimension of x counts them."""
     pieces, centres = table
     backend = kernels.load(kernels.device_type(x))
-    is_readable = is_unobserved(x) and type(pieces) is type(centres) is Tensor
-    if isinstance(backend, str) or not is_readable or pieces.dtype != torch.float32:
+    is_plain = is_unobserved(x) and type(pieces) is type(centres) is Tensor
+    is_readable = is_plain and pieces.dtype == torch.float32
+    needs_gradient = x.requires_grad and torch.is_grad_enabled()  # which no kernel computes
+    if isinstance(backend, str) or not is_readable or needs_gradient:
         return _look_up(x, pieces, centres)
     return _as_laid_out(x, backend.look_up(x.contiguous(), pieces, centres))
 

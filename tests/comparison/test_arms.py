@@ -29,7 +29,7 @@ def test_a_setting_has_a_name_and_is_fitted_to_the_epochs(text, name, setting):
     assert parse_arm(name) == arm
 
 
-@pytest.mark.parametrize("text", ["", "b1", "c-1", "n0.1", "relux", "a1/1", "limit "])
+@pytest.mark.parametrize("text", ["", "b1", "c-1", "n0.1", "m1", "relux", "a1/1", "limit "])
 def test_a_setting_that_cannot_be_read(text):
     with pytest.raises(StudyError, match=r"'c<lam>'.*'a1/20'.*relu.*mish.*rrelu") as error:
         parse_arm(text)

@@ -69,9 +69,9 @@ def test_gains_by_seed_are_positive_where_better(make_frame, metric):
 
 
 def test_the_order_of_settings():
-    settings = ["a9", "n0.001", "c0.1", "limit", "a1", "c0.02", "base", "a2@0.25"]
+    settings = ["a9", "n0.001", "m5", "c0.1", "limit", "a1", "c0.02", "base", "a2@0.25"]
     assert sorted(settings, key=setting_order) == [
-        "base", "limit", "c0.02", "c0.1", "a1", "a2@0.25", "a9", "n0.001",
+        "base", "limit", "m5", "c0.02", "c0.1", "a1", "a2@0.25", "a9", "n0.001",
     ]  # fmt: skip
 
 

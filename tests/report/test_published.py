@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from qneurons.study.spec import load_study
+from qneurons.schedules import Annealed
+from qneurons.study.networks import EPS, MOMENTUM
+from qneurons.study.runs import PAPER_PROTOCOL
+from qneurons.study.spec import load_study, study_names
 
 pl = pytest.importorskip("polars")
 for package in ("scipy", "matplotlib"):
@@ -179,8 +182,11 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
     assert set(rates["activation"]) == set(ends["activation"]) == {"tanh"}
     assert ends["seed"].n_unique() == 1
     ordinary_runs = pl.read_parquet(PAPER / "naive.parquet")
-    inside, count, significant = ordinary_counts(publish, frame, ordinary_runs)
-    last = [rows.filter(epoch=study.epochs) for rows in (frame, ordinary_runs)]
+    packed = publish.packed_runs(frame)
+    inside, count, significant = ordinary_counts(publish, packed, ordinary_runs)
+    compared = publish.compare_with_ordinary(packed, ordinary_runs).values()
+    answers = Counter(publish.judge_equivalence(test)[-1] for *_, test in compared)
+    last = [rows.filter(epoch=study.epochs) for rows in (packed, ordinary_runs)]
     inside_last, _, significant_last = ordinary_counts(publish, *last)
     assert list(significant.values())[1:] == [] == list(significant_last)
     [(*_, activation, _, setting)] = significant
@@ -213,8 +219,125 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
         f"{len(significant)} of {SETTINGS_OF_ORDINARY} differences of means is significant",
         f"with ELU and dropout, by {100 * gap:+.3f} points",
         f"it is {inside_last} of {count} and {len(significant_last)} of {SETTINGS_OF_ORDINARY}",
+        f"equal within ±{100 * publish.MARGIN:g} points",
+        "the 90 % interval",
+        f"Of {SETTINGS_OF_ORDINARY} settings {answers['equivalent']} are equivalent, "
+        f"{answers['different']} are different and {answers['undecided']} are undecided",
     ]
     check(results_page(), [*findings, *phrases])
+
+
+@pytest.mark.parametrize(
+    ("shift", "spread", "answer"),
+    [
+        (0.0, 1e-4, "equivalent"),
+        (4e-4, 1e-4, "equivalent"),
+        (-4e-4, 1e-4, "equivalent"),
+        (4.7e-4, 1e-4, "undecided"),  # the 90 % interval is ± 5.1e-5
+        (0.0, 1.5e-3, "undecided"),
+        (6e-4, 1e-4, "different"),
+        (-6e-4, 1e-4, "different"),
+    ],
+)
+def test_two_one_sided_tests(publish, shift, spread, answer):
+    from scipy import stats
+
+    packed = [0.98 + spread * step for step in (-1, 1) * 10]
+    ordinary = [value + shift for value in packed]
+    test = stats.ttest_ind(ordinary, packed, equal_var=False)
+    *ends, found = publish.judge_equivalence(test)
+    assert found == answer
+    one_sided = [
+        stats.ttest_ind([v + s * publish.MARGIN for v in ordinary], packed, alternative=side).pvalue
+        for s, side in ((1, "greater"), (-1, "less"))
+    ]
+    assert (max(one_sided) < 0.05) == (answer == "equivalent")
+    assert sum(ends) / 2 == pytest.approx(shift, abs=1e-12)
+
+
+def headline():
+    page = (ROOT / "docs" / "reading-the-paper.md").read_text()
+    return plain(page[page.index("<!-- headline -->") : page.index("<!-- /headline -->")])
+
+
+def test_every_number_of_the_headline_is_computed_from_the_rows(publish, results, frame, study):
+    cells = {run.cell for run in study.runs if run.network == "mnist-cnn"}
+    finals = [f for f in results.finals["test_accuracy"] if f.cell.network == "mnist-cnn"]
+    ranked = sorted(finals, key=lambda final: final.best.estimate.mean, reverse=True)
+    best = {}
+    for final in ranked:
+        best.setdefault((final.cell.activation, is_q(final.setting)), final)
+
+    def peak(activation):
+        mean = best[activation, True].best.estimate
+        return publish.interval(mean, form=".2f") + " %"
+
+    elu, tanh = best["elu", True], best["tanh", True]
+    assert ranked[0] is best["relu", True]
+    assert (elu.setting, elu.cell.dropout, tanh.setting, tanh.cell.dropout) == (
+        *("a5", True),
+        *("a9", False),
+    )
+    plain_elu = max(
+        f.best.estimate.mean for f in finals if (f.cell.activation, f.setting) == ("elu", "base")
+    )
+    rows = frame.filter(network="mnist-cnn")
+    [lost] = (counts for cell in results.cells if (counts := results.untrained(cell)))
+    runs = study.runs
+    failing = sum(r.setting in lost and r.cell == tanh.cell for r in runs)
+    rates = pl.read_parquet(PAPER / "rates.parquet")
+    table = publish.rates_table(rates)
+    limit = {row[0]: row[table.columns.index("limit")] for row in table.rows}
+    (rate,) = {run.learning_rate for run in runs if run.network == "mnist-cnn"}
+    printed = {v.claim.id: v.claim.level for v in judge(results)[-3:-1]}
+    check(
+        headline(),
+        [
+            *("CIFAR-10", f"MNIST, {100 * printed['mnist-best']:.2f} %"),
+            f"{100 * printed['cifar-best']:.1f} %",
+            f"Of the CNN's {len(cells)} cells {len({f.cell for f in finals})} are trained",
+            f"q-ELU is {peak('elu')}, at with dropout in epoch {elu.best.epoch}",
+            f"With q-tanh it is {peak('tanh')}, at without dropout",
+            f"q-ReLU, {peak('relu')}",
+            f"is {100 * rows['test_accuracy'].max():.2f} %, of {len(rows):,} that were recorded",
+            f"Plain ELU peaks at {100 * plain_elu:.2f} %",
+            f"learning rate of {rate}",
+            f"({sum(lost.values())} of {failing} runs)",
+            f"At the rate 0.02 the limit has {limit['0.02']} % after {rates['epoch'].max()} epochs",
+            f"at 0.01 it has {limit['0.01']} %",
+            f"fails at {rate} in the same way",
+        ],
+    )
+
+
+def test_the_protocol_of_the_page_is_that_of_the_study(study):
+    page = plain((ROOT / "docs" / "reading-the-paper.md").read_text())
+    (mnist, rate), (cifar, low) = (PAPER_PROTOCOL[name] for name in ("mnist-cnn", "cifar-cnn"))
+    run = study.runs[0]
+    for phrase in (
+        f"batches of {mnist} (MNIST) or {cifar} (CIFAR)",
+        f"a learning rate of {rate} (MNIST) or {low} (CIFAR)",
+        f"always with φ = {run.phi}",
+        f"{study.epochs} epochs",
+        f"the mean of {len({run.seed for run in study.runs})} runs",
+        f"ε = {EPS}, momentum {1 - MOMENTUM}",
+        f"annealed from 1, 5 or 9 with γ = {Annealed.gamma}",
+    ):
+        assert phrase in page, phrase
+
+
+def test_studies_without_rows_are_said_to_be_untrained():
+    page = (ROOT / "docs" / "reading-the-paper.md").read_text()
+    untrained = re.findall(r"`([\w-]+)` \|.*not trained yet \|", page)
+    rows = pl.concat([pl.read_parquet(PAPER / f"{f}.parquet")["run"] for f in ("rows", "rates")])
+    missing = {
+        name
+        for name in study_names()
+        if name not in ("paper", "quickstart")
+        if not {run.id for run in load_study(name).runs} <= set(rows)
+    }
+    assert missing - {"paper-mnist-cnn"} == set(untrained)  # whose cells are counted above
+    assert [folder.name for folder in PAPER.parent.iterdir()] == [PAPER.name]  # no other rows
 
 
 def test_the_whole_cells_are_those_that_the_page_names(results):

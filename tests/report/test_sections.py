@@ -64,6 +64,14 @@ def test_no_table_is_empty(make_sections):
         assert all(table.rows for section in found.values() for table in section.tables)
 
 
+def test_a_trained_mean_has_a_table_of_its_own(make_sections):
+    settings = ("base", "limit", "m1", "a1")
+    titles = [t.title for t in make_sections(settings=settings)["noise-or-limit"].tables]
+    without = [t.title for t in make_sections()["noise-or-limit"].tables]
+    assert [title for title in titles if title.startswith("The noise alone")]
+    assert len(titles) == len(without) + 1
+
+
 def test_settings_that_learn_nothing_are_named(make_frame):
     lost = make_frame(loss_gain=lambda cell, setting: -2.3 * (setting == "limit"), seeds=4)
     text = sections.learned_nothing(Results(lost))

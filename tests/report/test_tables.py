@@ -158,6 +158,22 @@ def test_settings_that_learn_nothing_have_words_for_numbers(lost):
     assert annealed[4:] == ("learns nothing",) * 2
 
 
+def test_the_noise_alone(make_frame):
+    def world(setting):
+        lost = {"loss_gain": {setting: -2.3}}
+        gain = {"limit": 0.001, "m1": 0.003, "a1": 0.002}
+        settings = ("base", "limit", "m1", "a1")
+        return Results(make_frame(settings=settings, gain=gain, noise=1e-6, **lost))
+
+    elu, tanh = tables.mean_split_table(world("none")).rows
+    assert (elu[0], tanh[0]) == ("elu", "tanh")
+    assert [text[:6] for text in elu[1:]] == ["a1", "-0.100", "+0.200", "+0.300"]
+    assert all(text.endswith("]*") for text in elu[2:])
+    idle, *_ = tables.mean_split_table(world("limit")).rows
+    assert idle[3] == "learns nothing"
+    assert not any("learns" in text for text in (idle[2], idle[4]))
+
+
 def test_the_last_epoch_is_beside_the_mean(lost):
     results = Results(lost)
     table = tables.final_table(results)

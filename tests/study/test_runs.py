@@ -22,6 +22,8 @@ class TestSetting:
             ("c0.02", Setting("q", Constant(0.02))),
             ("a1", Setting("q", Annealed(1.0))),
             ("a2@0.25", Setting("q", Annealed(2.0, 0.25))),
+            ("m5", Setting("mean", Annealed(5.0))),
+            ("m2@0.25", Setting("mean", Annealed(2.0, 0.25))),
             ("n0.001", Setting("gradient-noise", eta=0.001)),
         ],
     )
@@ -31,20 +33,28 @@ class TestSetting:
 
     @pytest.mark.parametrize(
         ("text", "canonical"),
-        [("c0.10", "c0.1"), ("a5.0@0.5", "a5"), ("n1e-3", "n0.001"), ("c2e-2", "c0.02")],
+        [
+            *(("c0.10", "c0.1"), ("a5.0@0.5", "a5"), ("m5.0@0.5", "m5")),
+            *(("n1e-3", "n0.001"), ("c2e-2", "c0.02")),
+        ],
     )
     def test_has_one_canonical_notation(self, text, canonical):
         assert str(parse_setting(text)) == canonical
 
     @pytest.mark.parametrize(
-        "text", ["", "Base", "q", "c", "n", "c-1", "n-1", "nan", "n1@2", "c1e999", "n1e999", "nc1"]
+        "text",
+        [
+            *("", "Base", "q", "c", "n", "c-1", "n-1", "nan", "n1@2", "c1e999", "n1e999", "nc1"),
+            *("m", "mean", "ma5", "mc0.1", "m-1", "m1e7", "m5@"),
+        ],
     )
     def test_what_cannot_be_read(self, text):
         with pytest.raises(StudyError, match=f"{text!r}.*'base', 'limit', 'c<lam>'"):
             parse_setting(text)
 
     def test_lam(self):
-        assert [parse_setting("a5").lam(epoch) for epoch in (1, 3)] == [5.0, 2.5]
+        for text in ("a5", "m5"):
+            assert [parse_setting(text).lam(epoch) for epoch in (1, 3)] == [5.0, 2.5]
         assert parse_setting("c0.1").lam(100) == 0.1
         assert {parse_setting(text).lam(1) for text in ("base", "limit", "n0.5")} == {0.0}
 

@@ -42,7 +42,7 @@ def write(tmp_path, monkeypatch):
 class TestPaper:
     def test_names(self):
         paper = ["paper", "paper-cifar-cnn", "paper-mnist-cnn", "paper-mnist-mlp"]
-        others = ["augmented-cifar", "augmented-mnist", "learning-rates"]
+        others = ["augmented-cifar", "augmented-mnist", "learning-rates", "mean-of-a5"]
         assert study_names() == [*others, *paper, "quickstart", "tanh-normalisation"]
 
     def test_has_1440_runs_and_240_of_the_limit(self):
@@ -51,6 +51,11 @@ class TestPaper:
         assert settings.pop("limit") == 240
         assert settings == dict.fromkeys(["base", "c0.02", "c0.1", "a1", "a5", "a9"], 240)
         assert len({run.id for run in study.runs}) == len(study.runs) == 1440 + 240
+
+    def test_only_the_means_of_a5_are_new_beside_the_paper(self):
+        new = set(load_study("mean-of-a5").runs) - set(load_study("paper-mnist-mlp").runs)
+        assert len(new) == 2 * 4 * 10
+        assert {run.setting for run in new} == {"m5"}
 
     def test_is_the_three_networks_each_with_every_combination(self):
         parts = [load_study(f"paper-{name}") for name in ("mnist-mlp", "mnist-cnn", "cifar-cnn")]

@@ -40,7 +40,7 @@ def parse_arm(text: str) -> Arm:
         setting = parse_setting(text)
     except StudyError:
         setting = None
-    if setting is None or setting.kind == "gradient-noise":
+    if setting is None or setting.kind in ("gradient-noise", "mean"):
         raise StudyError(
             f"cannot read the setting {text!r}; write 'base', 'limit', 'c<lam>' (constant), "
             "'a<lam0>', 'a<lam0>@<gamma>' or 'a<lam0>/<epochs>' (annealed), for example 'c0.1', "

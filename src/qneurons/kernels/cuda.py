@@ -262,9 +262,9 @@ def _launch(
 ) -> None:
     """Launches a Triton kernel on the device of the first tensor.
 
-    Triton takes some 50 µs to find what it has compiled, so the next launch of the same kind asks
-    here. The kind is what Triton's code depends on: types, which addresses and numbers are multiples
-    of 16 or equal to 1, and the constants.
+    Triton takes some 50 µs to find what it has compiled, so the next launch of the same kind finds
+    it here. The kind is what Triton's code depends on: types, constants, and which addresses and
+    numbers are multiples of 16 or equal to 1.
     """
     x, *_ = tensors
     kind = (

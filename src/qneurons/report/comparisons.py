@@ -81,9 +81,9 @@ def is_q(setting: str) -> bool:
 
 
 def setting_order(setting: str) -> tuple[int, bool, float, str]:
-    """Sorts base, limit, then constant and annealed settings by λ, then gradient noise."""
+    """Sorts base, limit, means, then constant and annealed by λ, then gradient noise."""
     parsed = parse_setting(setting)
-    rank = ("base", "limit", "q", "gradient-noise").index(parsed.kind)
+    rank = ("base", "limit", "mean", "q", "gradient-noise").index(parsed.kind)
     annealed = not isinstance(parsed.schedule, Constant | None)
     return rank, annealed, parsed.lam(1), setting
 

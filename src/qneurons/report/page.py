@@ -21,7 +21,7 @@ LEGEND = (
     "A cell is a network on a dataset with an activation f, with or without dropout, by one "
     "protocol. Its settings are compared: base is f itself; limit is f'(x)x; c0.02 is the q-neuron "
     "with λ = 0.02; a1 is the q-neuron with λ annealed from 1 (a2@0.25: from 2, at the rate 0.25 "
-    "instead of 0.5); n0.001 is f with gradient noise."
+    "instead of 0.5); m1 is the mean of a1 without its noise; n0.001 is f with gradient noise."
 )
 HELPS, HURTS = "it helps", "it hurts"  # answers about a user's own training
 TONES = {HOLDS: "yes", FAILS: "no", HELPS: "yes", HURTS: "no"}

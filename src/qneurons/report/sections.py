@@ -19,6 +19,7 @@ from qneurons.report.claims import (
     decompose,
     judge,
     paper_cells,
+    split_by_mean,
 )
 from qneurons.report.comparisons import PRIMARY, Cell, setting_order
 from qneurons.report.figures import (
@@ -134,6 +135,8 @@ def main_tables(results: Results) -> list[Table]:
 def noise_or_limit_tables(results: Results) -> list[Table]:
     """Each table only if it has rows."""
     found = [tables.attribution_table(results)] if attributions(results) else []
+    if split_by_mean(results):
+        found.append(tables.mean_split_table(results))
     return found + ([tables.decomposition_table(results)] if decompose(results) else [])
 
 

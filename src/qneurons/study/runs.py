@@ -26,6 +26,7 @@ class Setting:
     ``base``                f itself
     ``limit``               f'(x) x, the limit of the q-activation as λ and φ vanish
     ``c0.02``, ``a5@0.25``  the q-activation, with λ from that schedule
+    ``m5``, ``m5@0.25``     the mean E[g_q(x)] of the q-activation of ``a5``, ``a5@0.25``
     ``n0.001``              f itself, with Gaussian noise of variance η / (1 + t)^0.55 on
                             the gradients of step t = 0, 1, ... (η = 0.001)
     ======================  =============================================================
@@ -37,17 +38,19 @@ class Setting:
         'n0.001'
     """
 
-    kind: str  # "base", "limit", "q" or "gradient-noise"
+    kind: str  # "base", "limit", "mean", "q" or "gradient-noise"
     schedule: Schedule | None = None
     eta: float = 0.0
 
     def lam(self, epoch: int) -> float:
-        """λ at epoch 1, 2, ...; 0 if the activation draws no noise."""
+        """λ at epoch 1, 2, ...; 0 if the activation has none."""
         return 0.0 if self.schedule is None else self.schedule(epoch)
 
     def __str__(self) -> str:
         if self.kind == "gradient-noise":
             return "n" + str(Constant(self.eta)).removeprefix("c")
+        if self.kind == "mean":
+            return "m" + str(self.schedule).removeprefix("a")
         return self.kind if self.schedule is None else str(self.schedule)
 
 
@@ -58,6 +61,8 @@ def parse_setting(text: str) -> Setting:
     try:
         if text.startswith("n"):  # its number is written as in c0.001
             setting = Setting("gradient-noise", eta=parse_schedule(f"c{text[1:]}")(1))
+        elif text.startswith("m"):
+            setting = Setting("mean", parse_schedule(f"a{text[1:]}"))
         else:
             setting = Setting("q", parse_schedule(text))
         if max(setting.eta, setting.lam(1)) > LARGEST:
@@ -66,9 +71,9 @@ def parse_setting(text: str) -> Setting:
     except ValueError:
         raise StudyError(
             f"cannot read the setting {text!r}; write 'base', 'limit', 'c<lam>' (constant), "
-            "'a<lam0>', 'a<lam0>@<gamma>' or 'a<lam0>/<epochs>' (annealed) or 'n<eta>' (noise on "
-            "the gradients), for example 'c0.02', 'a1', 'a2@0.25', 'a1/20' or 'n0.001', with "
-            f"numbers up to {LARGEST:g}"
+            "'a<lam0>', 'a<lam0>@<gamma>' or 'a<lam0>/<epochs>' (annealed), the same with m for a "
+            "(the mean without noise) or 'n<eta>' (noise on the gradients), for example 'c0.02', "
+            f"'a1', 'a2@0.25', 'a1/20', 'm1' or 'n0.001', with numbers up to {LARGEST:g}"
         ) from None
 
 

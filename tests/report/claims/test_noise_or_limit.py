@@ -14,6 +14,7 @@ from qneurons.report.claims.noise_or_limit import (
     decompose,
     judge_part,
     judge_question,
+    split_by_mean,
 )
 from qneurons.report.claims.verdicts import OPEN
 from qneurons.report.comparisons import Cell
@@ -213,6 +214,36 @@ def test_another_answer_of_the_last_epoch_is_told(make_frame):
     assert found.answer == "both"
     assert "At the last epoch alone another answer: elu without dropout: the limit." in found.reason
     assert "last epoch" not in judge_question(Results(make_frame(cells=[ELU], gain=both))).reason
+
+
+def test_a_trained_mean_splits_off_the_noise_alone(make_frame):
+    def gain(cell, setting):
+        return {"base": 0.0, "limit": 0.001, "m5": 0.003, "a5": 0.002}[setting]
+
+    settings = ("base", "limit", "m5", "a5")
+    results = Results(make_frame(cells=[ELU, RELU], settings=settings, gain=gain, noise=1e-5))
+    split = split_by_mean(results)
+    assert [*split] == [(ELU, "a5"), (RELU, "a5")]
+    noise, change, total = split[ELU, "a5"]
+    assert [(row.setting, row.reference) for row in (noise, change, total)] == [
+        ("a5", "m5"),
+        ("m5", "limit"),
+        ("m5", "base"),
+    ]
+    assert noise.difference.mean == pytest.approx(-0.001, abs=1e-5)
+    assert change.difference.mean == pytest.approx(0.002, abs=1e-5)
+    assert (
+        "Of 2 cells and settings whose mean E[g_q(x)] was trained without noise: the noise alone "
+        "(q − mean) gains in 0 and loses in 2, the mean's own change (mean − limit) gains in 2 and "
+        "loses in 0, mean − base gains in 2 and loses in 0"
+    ) in judge_question(results).reason
+
+
+@pytest.mark.parametrize("settings", [("base", "limit", "a5"), ("base", "limit", "m9", "a5")])
+def test_without_the_mean_of_its_q_nothing_is_said(make_frame, settings):
+    results = Results(make_frame(cells=[ELU], settings=settings, gain=both))
+    assert split_by_mean(results) == {}
+    assert "without noise" not in judge_question(results).reason
 
 
 def test_three_seeds_are_enough_and_nothing_is_left_out_of_cells_that_learn(make_frame):

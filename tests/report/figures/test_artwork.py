@@ -20,7 +20,7 @@ from qneurons.report.figures.artwork import (
 )
 from qneurons.study.errors import StudyError
 
-SETTINGS = ("base", "limit", "c0.02", "c0.1", "a1", "a5", "a9", "n0.001")
+SETTINGS = ("base", "limit", "c0.02", "c0.1", "a1", "a5", "a9", "m5", "n0.001")
 
 
 @pytest.fixture(scope="module")

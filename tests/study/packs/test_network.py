@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from qneurons import q_activation
+from qneurons import q_activation, q_mean
 from qneurons.activations import register, resolve, unregister
+from qneurons.mean_table import BOUND
 from qneurons.study import networks
 from qneurons.study.packs.means import MeanTables
 from qneurons.study.packs.network import PackedNetwork, evaluation_batch_size
@@ -112,11 +113,45 @@ def test_modes():
     torch.testing.assert_close(sampled, expected)
     expected = q_activation(x, "elu", training=False)
     torch.testing.assert_close(net._activate(x, seed, "limit"), expected)
-    net.set_means(MeanTables(1e-3, x), [0.5, 0.7])
+    net.set_means(MeanTables(1e-3, x), [0.5, 0.7], "q")
     found = net._activate(x, seed, "mean")
     for i, lam in enumerate([0.5, 0.7]):
         expected = q_activation(x[i], "elu", lam, training=False, eval_mode="mean")
         torch.testing.assert_close(found[i], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu", "elu", "softplus"])
+def test_the_mean_and_its_gradient(activation):
+    net = packed([run("m5", seed, activation=activation) for seed in (0, 1)], (1, 4, 4))
+    lams, seeds = [5.0, 0.1], torch.tensor([3, 4])
+    x = torch.linspace(-6, 6, 400).expand(2, 5, 400).contiguous().requires_grad_()
+    net.set_means(MeanTables(1e-3, x), lams, "mean")
+    found = net._activate(x, seeds, "sample")
+    (slope,) = torch.autograd.grad(found.sum(), x)
+    for mode in ("limit", "mean"):
+        assert torch.equal(net._activate(x, seeds, mode), found)
+    wide = x.detach().double()
+    step = 1e-4
+    for i, lam in enumerate(lams):
+        low, exact, high = (q_mean(wide[i] + s, activation, lam) for s in (-step, 0.0, step))
+        scale = torch.maximum(exact.abs(), wide[i].abs().clamp(max=1))  # f' is at most 1
+        assert ((found[i] - exact).abs() <= BOUND * scale).all()
+        assert (slope[i] - (high - low) / (2 * step)).abs().max() < 1e-4
+
+
+def test_tables_of_another_epoch_are_written_into_the_same_memory():
+    net = packed([run("m5"), run("m5", 1)], (1, 4, 4))
+    addresses = set()
+    for lams in ([5.0, 2.0], [1.0, 0.5]):
+        net.set_means(MeanTables(1e-3, net.lam), lams, "mean")
+        [table] = net.means
+        addresses.add(table[0].data_ptr())
+    assert len(addresses) == 1
+    x = torch.linspace(-3, 3, 30, dtype=torch.float64).view(2, 3, 5)
+    found = net._activate(x, torch.tensor([3, 4]), "sample")
+    for i, lam in enumerate(lams):
+        expected = q_mean(x[i], "elu", lam)
+        torch.testing.assert_close(found[i], expected, rtol=BOUND, atol=BOUND)
 
 
 def test_parameters_are_what_is_trained():

@@ -2,15 +2,17 @@
 
 import dataclasses
 import math
+from functools import partial
 from itertools import product
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from qneurons import q_mean
 from qneurons.activations import resolve
 from qneurons.study.data import NUM_DRAWS, Dataset, move, parse_augmentation
-from qneurons.study.networks import build
+from qneurons.study.networks import Elementwise, build
 from qneurons.study.packs import Pack
 from qneurons.study.packs.network import MODES
 from qneurons.study.packs.randomness import orders, stream, uniforms
@@ -58,11 +60,13 @@ def numbers(record):
 )
 @pytest.mark.parametrize("dropout", [False, True])
 def test_a_run_in_a_pack_is_the_run_alone(network, epochs, dropout):
-    settings = ["base", "n0.01", "limit", "a5"] if network == "mnist-mlp" else ["base", "a5"]
+    settings, every = ["base", "a5"], 3  # one of each setting
+    if network == "mnist-mlp":
+        settings, every = ["base", "n0.01", "limit", "m5", "a5"], 2
     dataset = data(SHAPES[network])
     together = runs(settings, network, (3,), dropout, ("elu", "tanh"))
     pack, records = train(together, dataset, epochs)
-    for i in range(0, len(together), 3):
+    for i in range(0, len(together), every):
         alone, [record] = train(together[i : i + 1], dataset, epochs)
         for name, value in alone.state().items():
             torch.testing.assert_close(pack.state()[name][i], value[0], rtol=1e-9, atol=1e-9)
@@ -164,11 +168,41 @@ def test_a_run_is_what_an_ordinary_loop_gives(network, kind):
     assert record.test_accuracy == record.test_accuracy_mean == pytest.approx(right)
 
 
+def test_the_mean_is_what_an_ordinary_loop_of_quadrature_gives():
+    dataset = data()
+    [run] = runs(["m5"])
+    pack = Pack([run], dataset, device=CPU, precision="fp64")
+    model = build(run.network, SHAPES[run.network], resolve("elu")).double()
+    model.load_state_dict({k: v[0] for k, v in pack.state().items()}, strict=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=run.learning_rate)
+    decay = torch.optim.lr_scheduler.ExponentialLR(optimizer, 1 - run.learning_rate_decay)
+    images, labels = dataset.x_train.double() / 255, dataset.y_train
+    for epoch in (1, 2, 3):
+        for module in model:
+            if isinstance(module, Elementwise):
+                module.function = partial(q_mean, activation="elu", lam=10 / (1 + epoch))
+        order = orders(torch.tensor([stream(run.seed, "order", epoch)]), len(labels))[0]
+        for batch in order.split(run.batch_size):
+            optimizer.zero_grad()
+            F.cross_entropy(model(images[batch]), labels[batch]).backward()
+            optimizer.step()
+            decay.step()
+        [record] = pack.train_epoch()
+    model.eval()
+    with torch.no_grad():
+        loss = F.cross_entropy(model(dataset.x_test.double() / 255), dataset.y_test).item()
+    assert record.test_loss == pytest.approx(loss, rel=1e-5)
+    for name, value in model.state_dict().items():
+        if name in pack.state():
+            torch.testing.assert_close(pack.state()[name][0], value, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("protocol", [{}, PROTOCOL], ids=["paper", "another"])
 def test_resumed_bit_for_bit(precision, protocol):
     dataset = data()
-    of_pack = runs(["base", "n0.01", "c0.1", "a1"], seeds=(0, 1), dropout=True, **protocol)
+    settings = ["base", "n0.01", "m5", "c0.1", "a1"]
+    of_pack = runs(settings, seeds=(0, 1), dropout=True, **protocol)
     whole, expected = train(of_pack, dataset, 4, precision)
     first, _ = train(of_pack, dataset, 2, precision)
     second, records = train(of_pack, dataset, 4, precision, state=first.state(), epoch=2)
@@ -200,8 +234,9 @@ def test_lam_follows_the_schedule_and_is_recorded():
 
 
 def test_modes_differ_where_there_is_noise():
-    _, [base, noisy] = train(runs(["base", "c2"]), data(), 2, "fp32")
+    _, [base, mean, noisy] = train(runs(["base", "m2", "c2"]), data(), 2, "fp32")
     assert base.test_loss == base.test_loss_limit == base.test_loss_mean
+    assert mean.test_loss == mean.test_loss_limit == mean.test_loss_mean
     assert len({noisy.test_loss, noisy.test_loss_limit, noisy.test_loss_mean}) == 3
 
 
@@ -313,7 +348,7 @@ class TestOnDevice:
     @pytest.mark.parametrize("protocol", [{}, PROTOCOL], ids=["paper", "another"])
     def test_graphs_train_as_the_cpu_does(self, network, dropout, protocol):
         dataset = data(SHAPES[network])
-        settings = ["base", "limit", "c0.1", "a5", "n0.01"]
+        settings = ["base", "limit", "m5", "c0.1", "a5", "n0.01"]
         of_pack = runs(settings, network, (0, 1), dropout, **protocol)
         here, expected = train(of_pack, dataset, 1, "fp64")  # rounding grows with every step
         there, records = train(of_pack, dataset, 1, "fp32", torch.device("cuda"))
@@ -322,10 +357,22 @@ class TestOnDevice:
         for ours, theirs in zip(records, expected, strict=True):
             assert ours.train_loss == pytest.approx(theirs.train_loss, rel=1e-2)
 
+    def test_a_graph_trains_the_mean_of_the_epochs_lambda(self):
+        """The graph is captured in the first epoch, and λ is lower in the others."""
+        of_pack = runs(["m9"], seeds=(0, 1), activations=("elu", "tanh"))
+        _, expected = train(of_pack, data(), 3, "fp64")
+        _, records = train(of_pack, data(), 3, "fp32", torch.device("cuda"))
+        [frozen] = runs(["m9@0"])  # the same with the λ of the first epoch
+        _, [constant] = train([frozen], data(), 3, "fp64")
+        moved = abs(constant.train_loss - expected[0].train_loss)
+        for ours, theirs in zip(records, expected, strict=True):
+            assert ours.lam == theirs.lam
+            assert abs(ours.train_loss - theirs.train_loss) < moved / 10
+
     @pytest.mark.parametrize("protocol", [{}, PROTOCOL], ids=["paper", "another"])
     def test_resumed(self, protocol):
         dataset, device = data(), torch.device("cuda")
-        of_pack = runs(["base", "c0.1"], seeds=(0, 1), dropout=True, **protocol)
+        of_pack = runs(["base", "m5", "c0.1"], seeds=(0, 1), dropout=True, **protocol)
         _, expected = train(of_pack, dataset, 4, "tf32", device)
         first, _ = train(of_pack, dataset, 2, "tf32", device)
         _, records = train(of_pack, dataset, 4, "tf32", device, state=first.state(), epoch=2)

@@ -10,6 +10,7 @@ from qneurons.report.claims.noise_or_limit import (
     Decomposition as Decomposition,
     attributions as attributions,
     decompose as decompose,
+    split_by_mean as split_by_mean,
 )
 from qneurons.report.claims.paper import judge as judge
 from qneurons.report.claims.verdicts import (

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from qneurons.report.claims.evidence import name_idle, pool, scale
 from qneurons.report.claims.grid import LINEAR
 from qneurons.report.claims.verdicts import OPEN, Claim, Verdict, lack
-from qneurons.report.comparisons import METRICS, MIN_PAIRS, Cell, is_q
+from qneurons.report.comparisons import METRICS, MIN_PAIRS, Cell, Contrast, is_q
 from qneurons.report.inference import ALPHA, Estimate, estimate, holm, paired_test
 from qneurons.report.results import Results
+from qneurons.study.runs import parse_setting
 
 ACCURACY = METRICS["test_accuracy"]
 LEAST = 0.02  # share of base's error: a smaller part of the average gain counts as none
@@ -103,6 +104,23 @@ def attributions(results: Results) -> list[Attribution]:
     return [*found, attribute(results, "all of these", pairs)] if len(found) > 1 else found
 
 
+def split_by_mean(results: Results) -> dict[Pair, list[Contrast]]:
+    """Every cell and q setting whose mean was also trained without noise, as m5 for a5.
+
+    The contrasts are q - mean (the noise alone), mean - limit and mean - base. A large λ changes
+    the mean function too, so q - limit is the sum of the first two.
+    """
+    found = {}
+    for cell in _cells(results):
+        for mean in results.settings(cell):
+            parsed = parse_setting(mean)
+            q = str(parsed.schedule)
+            if parsed.kind == "mean" and q in results.settings(cell):
+                pairs = [(q, mean), (mean, "limit"), (mean, "base")]
+                found[cell, q] = list(results.extra_contrasts(cell, pairs).values())
+    return found
+
+
 def judge_question(results: Results) -> Verdict:
     everything = _pairs(results)
     pairs = _learning(results, everything)
@@ -135,6 +153,7 @@ def judge_question(results: Results) -> Verdict:
     if len(found) > 1:
         limit, noise = (f"{gain} cells gain and {loss} lose" for gain, loss in found[-1].signs)
         reason.append(f"By the limit {limit}, by the noise {noise}.")
+    reason += _without_noise(results)
     graded = tuple(f"{group.where}: {group.answer}" for group in groups)
     if len(decided) == 1 and OPEN in answers:
         answer += " where it is decided"
@@ -153,6 +172,26 @@ def _left_out(
     return [
         f"This leaves out what learns nothing: {lost}."
         + (f" With it the answer would be another: {'; '.join(other)}." if other else "")
+    ]
+
+
+def _without_noise(results: Results) -> list[str]:
+    """Says what the noise alone does, if its mean was trained."""
+    rows = [
+        contrasts
+        for (cell, _), contrasts in split_by_mean(results).items()
+        if results.learns(cell, *(s for row in contrasts for s in (row.setting, row.reference)))
+    ]
+    if not rows:
+        return []
+    names = "the noise alone (q − mean)", "the mean's own change (mean − limit)", "mean − base"
+    parts = []
+    for name, column in zip(names, zip(*rows, strict=True), strict=True):
+        count = Counter(row.outcome for row in column)
+        parts.append(f"{name} gains in {count['better']} and loses in {count['worse']}")
+    return [
+        f"Of {len(rows)} cells and settings whose mean E[g_q(x)] was trained without noise: "
+        f"{', '.join(parts)} (p ≤ 0.05, Holm's correction over the three)."
     ]
 
 

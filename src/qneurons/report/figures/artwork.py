@@ -21,6 +21,7 @@ ON_DARK = {
     LIMIT_GREY: "#a0a0a0",
     **{"#56b4e9": "#b5e0ff", "#0072b2": "#4fb0f0", "#003a70": "#2f78cc"},
     **{"#f0a800": "#ffd77a", "#d55e00": "#ff8f3f", "#7a2404": "#d9512c"},
+    **{"#d08cb8": "#f5cfe6", "#a8438a": "#e08cc6", "#5c1a4d": "#b85aa0"},
     **{"#5fc9a4": "#b0f0d8", "#009e73": "#35cfa0", "#00523c": "#159a70"},
 }
 LOOK: dict[Any, Any] = {
@@ -38,6 +39,7 @@ LOOK: dict[Any, Any] = {
 FAMILIES = {  # by the first letter of a setting; a smaller λ is lighter, also in grey
     "c": (("#56b4e9", "#0072b2", "#003a70"), "osD"),
     "a": (("#f0a800", "#d55e00", "#7a2404"), "^vP"),
+    "m": (("#d08cb8", "#a8438a", "#5c1a4d"), "dhH"),
     "n": (("#5fc9a4", "#009e73", "#00523c"), "<>X"),  # also of plain activations
 }
 NEUTRAL = {"base": (INK, "-", "."), "limit": (LIMIT_GREY, "--", "x")}

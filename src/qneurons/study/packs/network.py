@@ -122,7 +122,7 @@ class PackedNetwork:
             runs, row = segment.runs, segment.activation
             if segment.kind == "base":
                 return ByAutograd(row)
-            if segment.kind == "q" and mode == "mean":
+            if segment.kind == "mean" or (segment.kind == "q" and mode == "mean"):
                 assert means is not None, "set_means comes first"
                 return ByAutograd(lambda x: look_up(x, means))
             # With λ = φ = 0 the kernel that draws computes the limit.
@@ -141,12 +141,18 @@ class PackedNetwork:
         """Sets λ of every run, for the mode ``"sample"``."""
         self.lam.copy_(torch.tensor(lam, dtype=self.lam.dtype))
 
-    def set_means(self, table: MeanTables, lam: Sequence[float]) -> None:
-        """Sets the tables for the mode ``"mean"``, for the same λ."""
-        self.means = [
-            table.rows(segment.activation, lam[segment.runs]) if segment.kind == "q" else None
-            for segment in self.segments
-        ]
+    def set_means(self, tables: MeanTables, lam: Sequence[float], kind: str) -> None:
+        """Sets the tables of the settings of a kind, for the same λ.
+
+        Those of the kind ``"mean"`` are always needed, and those of ``"q"`` in the mode ``"mean"``.
+        """
+        for index, segment in enumerate(self.segments):
+            if segment.kind == kind:
+                table = tables.rows(segment.activation, lam[segment.runs])
+                if (kept := self.means[index]) is None:
+                    self.means[index] = table
+                else:  # in place, because a CUDA graph reads it
+                    kept[0].copy_(table[0])
 
 
 def evaluation_batch_size(network: str, shape: Sequence[int]) -> int:

@@ -81,7 +81,8 @@ class Pack:
         self.parameters = [value.requires_grad_() for value in self.network.parameters()]
         self.updated = self.network.velocities() if first.momentum else self.parameters
         self.data = [getattr(dataset, name).to(device) for name in ARRAYS]
-        self.means = MeanTables(first.phi, self.network.lam)
+        self.lam = [0.0] * len(runs)  # until an epoch begins
+        self.means = self.trained_means = MeanTables(first.phi, self.network.lam)
         self.chunk = evaluation_batch_size(first.network, shape)
         self.batch_size = first.batch_size
         self.num_steps = -(-len(dataset.x_train) // self.batch_size)
@@ -130,9 +131,13 @@ class Pack:
         return {k: v.detach().to("cpu", copy=True) for k, v in self.network.tensors.items()}
 
     def _begin(self, epoch: int) -> None:
-        """Draws the order of images, their moves and the seeds of steps; sets λ and the rates."""
+        """Draws order and moves of images and the seeds of steps; sets λ, means and rates."""
         self.lam = [setting.lam(epoch) for setting in self.settings]
         self.network.set_lam(self.lam)
+        # Computed anew, because tables that are computed together with others may be rounded
+        # otherwise, and a resumed run would not be the same.
+        self.trained_means = MeanTables(self.means.phi, self.network.lam)
+        self.network.set_means(self.trained_means, self.lam, "mean")
         streams = [stream(seed, "order", epoch) for seed in self.distinct_seeds]
         self.order.copy_(orders(torch.tensor(streams, device=self.device), self.order.shape[1]))
         if self.augmentation is not None:
@@ -291,8 +296,9 @@ class Pack:
     ) -> Tensor | None:
         """Mean loss and accuracy of some runs over a whole set, as 2 × run."""
         network, num_runs = self.network.frozen(runs), len(self.runs[runs])
+        network.set_means(self.trained_means, self.lam[runs], "mean")
         if mode == "mean":
-            network.set_means(self.means, self.lam[runs])
+            network.set_means(self.means, self.lam[runs], "q")
         totals = torch.zeros(2, num_runs, dtype=torch.float64, device=self.device)
         chunks = list(zip(images.split(self.chunk), labels.split(self.chunk), strict=True))
         seeds = self._seeds("evaluation", self.epoch, len(chunks), self.network.num_draws)

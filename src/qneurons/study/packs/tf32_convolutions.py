@@ -111,16 +111,15 @@ def forward_plans(convolution: Convolution) -> list[Plan]:
         floats = _BLOCK * (_stride(tile.images * tile.area, 8) + _TAPS * _BLOCK)
         floats = max(floats, _BLOCK * _stride(tile.images * tile.rows * tile.pitch, 4))
         positions = tile.images * math.ceil(tile.rows * tile.pitch / 16)
-        for products in (2, 3, 4, 5):
+        for products in (3, 4, 5):
             warps = math.ceil(positions / products)
             plan = Plan(tile, warps, products, 4 * floats, 0.0)
             if not 3 <= warps <= 16 or plan.blocks < 1:
                 continue
-            multiply = 10 * steps * warps * products / min(1.0, plan.blocks * warps / 12)
-            copy = convolution.channels / 4 * (tile.images * tile.area + _TAPS * _BLOCK)
+            multiply = 8 * steps * warps * products
+            copy = 0.375 * convolution.channels * (tile.images * tile.area + _TAPS * _BLOCK)
             copy += 32 * warps * products
-            hidden = 0.7 if plan.blocks > 1 else 0.0
-            plans.append(replace(plan, cost=(multiply + (1 - hidden) * copy) / tile.outputs))
+            plans.append(replace(plan, cost=(multiply + copy / plan.blocks) / tile.outputs))
     return sorted(plans, key=lambda plan: plan.cost)
 
 
