@@ -249,41 +249,6 @@ def _difference(name: str, dtype: torch.dtype) -> Any:
     return coarse if is_half and coarse else getattr(cuda_forms, name)
 
 
-_compiled: dict[tuple[object, ...], Any] = {}
-
-
-def _launch(
-    kernel: Any,
-    grid: tuple[int, int, int],
-    tensors: Sequence[Tensor | None],
-    numbers: Sequence[int],
-    constants: Sequence[object],
-    num_warps: int,
-) -> None:
-    """Launches a Triton kernel on the device of the first tensor.
-
-    Triton takes some 50 µs to find what it has compiled, so the next launch of the same kind finds
-    it here. The kind is what Triton's code depends on: types, constants, and which addresses and
-    numbers are multiples of 16 or equal to 1.
-    """
-    x, *_ = tensors
-    kind = (
-        *(kernel, x.device, *constants),
-        *(t if t is None else (t.dtype, t.data_ptr() % 16 == 0) for t in tensors),
-        *((n % 16 == 0, n == 1, n >= 2**31) for n in numbers),
-    )
-    compiled = _compiled.get(kind)
-    with torch.cuda.device_of(x):
-        if compiled is not None:
-            compiled[grid](*tensors, *numbers, *constants)
-            return
-        compiled = kernel[grid](
-            *(*tensors, *numbers, *constants), num_warps=num_warps, enable_fp_fusion=True
-        )
-    if compiled is not None:  # the interpreter compiles nothing
-        _compiled[kind] = compiled
-
-
 def backward(
     grad: Tensor | None,
     x: Tensor,
@@ -312,27 +277,32 @@ def backward(
     groups = seed.numel()
     num = x.numel() // groups
     tensors = (x, grad, result, seed.contiguous(), lam.contiguous(), phi)
-    tiny = TINY_DELTA[compute_dtype(x)]
-    constants = (_difference(name, x.dtype), *_row_constants(x, parameters, tiny), grad is not None)
-    num_warps = _THREADS.value // 32
-    if height == 1 and (groups == 1 or inner == num) and groups <= _MAX_GROUPS:
-        num_blocks = triton.cdiv(num, _BLOCK.value)
-        whole = num_blocks * groups >= _MANY_BLOCKS
-        grid = num_blocks if whole else 4 * num_blocks, groups, 1
-        _launch(_kernel_in_order, grid, tensors, [num], (*constants, whole), num_warps)
-    else:
-        size, total = 1024, x.numel()
-        grid = triton.cdiv(total, size), 1, 1
-        numbers = total, groups, inner, height, width
-        constants = *constants, size, total >= 2**31
-        _launch(_kernel_out_of_order, grid, tensors, numbers, constants, num_warps)
-    return result
-
-
-def _row_constants(x: Tensor, parameters: Sequence[float], *between: float) -> tuple[object, ...]:
-    """P0 and P1 of a row, what its kernel has between, and COMPUTE."""
     p0, p1, *_ = (*parameters, 0.0, 0.0)
-    return p0, p1, *between, tl.float64 if x.dtype == torch.float64 else tl.float32
+    options = {
+        "DIFFERENCE": _difference(name, x.dtype),
+        "P0": p0,
+        "P1": p1,
+        "TINY": TINY_DELTA[compute_dtype(x)],
+        "COMPUTE": tl.float64 if x.dtype == torch.float64 else tl.float32,
+        "BACKWARD": grad is not None,
+        "num_warps": _THREADS.value // 32,
+        "enable_fp_fusion": True,
+    }
+    with torch.cuda.device_of(x):
+        if height == 1 and (groups == 1 or inner == num) and groups <= _MAX_GROUPS:
+            num_blocks = triton.cdiv(num, _BLOCK.value)
+            whole = num_blocks * groups >= _MANY_BLOCKS
+            grid = num_blocks if whole else 4 * num_blocks, groups
+            _kernel_in_order[grid](*tensors, num, **options, WHOLE=whole)
+        else:
+            size = 1024
+            _kernel_out_of_order[(triton.cdiv(x.numel(), size),)](
+                *(*tensors, x.numel(), groups, inner, height, width),
+                **options,
+                SIZE=size,
+                WIDE=x.numel() >= 2**31,
+            )
+    return result
 
 
 forward = partial(backward, None)
@@ -350,10 +320,20 @@ def limit_backward(
         return result.copy_(limit_backward(grad, x.contiguous(), name, parameters))
     if grad is not None and grad.stride() != x.stride():
         grad = torch.empty_like(x).copy_(grad)
+    p0, p1, *_ = (*parameters, 0.0, 0.0)
     size = 1024
-    grid = triton.cdiv(x.numel(), size), 1, 1
-    constants = getattr(cuda_limits, name), *_row_constants(x, parameters), grad is not None, size
-    _launch(_kernel_limit, grid, (x, grad, result), [x.numel()], constants, num_warps=4)
+    with torch.cuda.device_of(x):
+        _kernel_limit[(triton.cdiv(x.numel(), size),)](
+            *(x, grad, result, x.numel()),
+            LIMIT=getattr(cuda_limits, name),
+            P0=p0,
+            P1=p1,
+            COMPUTE=tl.float64 if x.dtype == torch.float64 else tl.float32,
+            BACKWARD=grad is not None,
+            SIZE=size,
+            num_warps=4,
+            enable_fp_fusion=True,
+        )
     return result
 
 
