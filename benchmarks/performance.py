@@ -43,7 +43,9 @@ def cell(row, column):
 
 def table(rows):
     lines = [f"| | {' | '.join(COLUMNS)} |", "| --- " + "| ---: " * len(COLUMNS) + "|"]
-    for name, dtype in dict.fromkeys(key[:2] for key, row in rows.items() if row["elements"]):
+    cases = dict.fromkeys(key[:2] for key, row in rows.items() if row["elements"])
+    names = list(dict.fromkeys(name for name, _ in cases))
+    for name, dtype in sorted(cases, key=lambda case: names.index(case[0])):
         cells = [
             cell(rows.get((name, dtype, variant, which)), column)
             for variant, which, column in COLUMNS.values()
