@@ -37,7 +37,11 @@ class TestSetting:
         assert str(parse_setting(text)) == canonical
 
     @pytest.mark.parametrize(
-        "text", ["", "Base", "q", "c", "n", "c-1", "n-1", "nan", "n1@2", "c1e999", "n1e999", "nc1"]
+        "text",
+        [
+            *("", "Base", "q", "c", "n", "c-1", "n-1", "nan", "n1@2", "c1e999", "n1e999", "nc1"),
+            *("n1e7", "c1e7", "lin1-1e7", "lin1-1e7/9"),
+        ],
     )
     def test_what_cannot_be_read(self, text):
         with pytest.raises(StudyError, match=f"{text!r}.*'base', 'limit', 'c<lam>'"):

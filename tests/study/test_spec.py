@@ -177,6 +177,7 @@ class TestMistakes:
             ('"mnist-mlp"', '"mnist-mpl"', "network: .*'mnist-mpl'.*'mnist-mlp'"),
             ('"tanh"', '"tahn"', "activation: .*'tahn'.*'tanh'"),
             ('"base"', '"bas"', "setting: .*'bas'.*'base'"),
+            ('"base"', '"lin1"', "setting: .*'lin1' has no number of epochs; write 'lin1/20'"),
             ("false", '"no"', "dropout: .*true or false.*'no'"),
             ("false", "0", "dropout: .*true or false.* 0"),
             ('"digits"', "3", "dataset: .*text.* 3"),

@@ -14,7 +14,7 @@ from qneurons.conversion.finding import Alias, Selector
 from qneurons.conversion.plan import ConversionPlan, conversion_plan, nothing_to_convert
 from qneurons.functional import LAM
 from qneurons.modules import CLASSES, QActivation, QLimit
-from qneurons.schedules import Constant, parse_schedule
+from qneurons.schedules import EXAMPLES, FORMS, Constant, parse_schedule
 
 logger = logging.getLogger("qneurons")
 
@@ -47,8 +47,8 @@ def convert(
         model: the model; it is changed.
         lam: λ, or a setting: ``"c0.1"`` is a constant λ, ``"a1"`` is λ annealed from 1, ``"a1/20"``
             the same over 20 epochs, and ``"limit"`` is :class:`QLimit`, without noise, for which
-            ``phi`` and ``eval_mode`` have no meaning. After ``"a1"``, ``LambdaScheduler(model)``
-            anneals.
+            ``phi`` and ``eval_mode`` have no meaning. :func:`~qneurons.parse_schedule` has the
+            others. After ``"a1"``, ``LambdaScheduler(model)`` anneals.
         phi, eval_mode: as in :class:`QActivation`.
         include, exclude: which activations to replace: patterns for their names in the model, as in
             ``"features.*"``; rows of the table, as in ``"relu"``; or module classes. A gate is
@@ -197,9 +197,7 @@ def _maker(
             schedule = parse_schedule(setting)
         except ValueError as error:
             raise ValueError(
-                f"unknown setting {setting!r}; write 'limit', 'c<lam>' (a constant), 'a<lam0>' "
-                "(annealed), 'a<lam0>@<gamma>' or 'a<lam0>/<epochs>', for example 'c0.1', 'a1' or "
-                "'a1/20'"
+                f"unknown setting {setting!r}; write 'limit', {FORMS}, for example {EXAMPLES}"
             ) from error
         lam, annealing = schedule(epoch=1), None if isinstance(schedule, Constant) else schedule
     else:

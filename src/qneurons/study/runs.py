@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from qneurons.schedules import Constant, Schedule, parse_schedule
+from qneurons.schedules import EXAMPLES, FORMS, Constant, Schedule, parse_schedule
 from qneurons.study.errors import StudyError
 
 # Batch size and learning rate of the paper's networks.
 PAPER_PROTOCOL = {"mnist-mlp": (64, 0.05), "mnist-cnn": (64, 0.05), "cifar-cnn": (32, 0.01)}
 NO_NORM = "-no-norm"  # ends the name of a network whose batch normalisation is left out
 LARGEST = 1e6  # allowed value of λ, φ and η: larger than any useful one, harmless in float32
+_LATE = 10**9  # an epoch in which every schedule is at its end
 
 
 @dataclass(frozen=True)
@@ -56,19 +57,15 @@ def parse_setting(text: str) -> Setting:
     if text in ("base", "limit"):
         return Setting(text)
     try:
-        if text.startswith("n"):  # its number is written as in c0.001
-            setting = Setting("gradient-noise", eta=parse_schedule(f"c{text[1:]}")(1))
-        else:
-            setting = Setting("q", parse_schedule(text))
-        if max(setting.eta, setting.lam(1)) > LARGEST:
+        is_noise = text.startswith("n")  # its number is written as in c0.001
+        schedule = parse_schedule(f"c{text[1:]}" if is_noise else text)
+        if max(schedule(1), schedule.over(2)(_LATE)) > LARGEST:
             raise ValueError
-        return setting
+        return Setting("gradient-noise", eta=schedule(1)) if is_noise else Setting("q", schedule)
     except ValueError:
         raise StudyError(
-            f"cannot read the setting {text!r}; write 'base', 'limit', 'c<lam>' (constant), "
-            "'a<lam0>', 'a<lam0>@<gamma>' or 'a<lam0>/<epochs>' (annealed) or 'n<eta>' (noise on "
-            "the gradients), for example 'c0.02', 'a1', 'a2@0.25', 'a1/20' or 'n0.001', with "
-            f"numbers up to {LARGEST:g}"
+            f"cannot read the setting {text!r}; write 'base', 'limit', {FORMS}, or 'n<eta>' (noise "
+            f"on the gradients), for example {EXAMPLES}, with numbers up to {LARGEST:g}"
         ) from None
 
 

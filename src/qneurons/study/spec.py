@@ -15,7 +15,7 @@ from qneurons.activations import resolve
 from qneurons.study.data import DATASETS, parse_augmentation
 from qneurons.study.errors import StudyError, unknown
 from qneurons.study.networks import NETWORKS, Layer
-from qneurons.study.runs import LARGEST, Run, Study, packable, parse_setting
+from qneurons.study.runs import LARGEST, Run, Setting, Study, packable, parse_setting
 
 _PACKAGED = resources.files("qneurons") / "studies"
 MOST_RUNS = 100_000  # so that a typo such as seeds = 1000000000 does not fill the memory
@@ -83,13 +83,20 @@ _num_seeds = _is(
 )
 _seed = _is(int, "an integer from 0 to 2**63 - 1", lambda n: 0 <= n < 2**63)
 
+
+def _setting(value: Any) -> Setting:
+    setting = parse_setting(_text(value))
+    setting.lam(2)  # refuses a schedule without its number of epochs
+    return setting
+
+
 # The keys of [[grid]]. Each may have a list of values.
 _KEYS: dict[str, Callable[[Any], Any]] = {
     "dataset": lambda value: _known("dataset", value, DATASETS),
     "network": lambda value: _known("network", value, NETWORKS),
     "dropout": _is(bool, "true or false", lambda _: True),
     "activation": lambda value: resolve(_text(value)).name,
-    "setting": lambda value: str(parse_setting(_text(value))),
+    "setting": lambda value: str(_setting(value)),
     "batch_size": _count,
     "learning_rate": _is(float, "a finite number above 0", lambda x: 0 < x < math.inf),
     "learning_rate_decay": _is(float, "a number from 0 to below 1", lambda x: 0 <= x < 1),
