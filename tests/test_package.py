@@ -35,6 +35,7 @@ ROOMS = [
     "modules",
     "conversion",
     "scheduler",
+    "integrations",
     "moments",
     "__init__",
     "provenance",
@@ -205,4 +206,11 @@ def test_versions_agree():
 def test_the_core_depends_on_torch_alone():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert [re.match(r"\w+", name)[0] for name in project["dependencies"]] == ["torch"]
-    assert {"study", "ray", "test", "docs"} <= set(project["optional-dependencies"])
+    extras = set(project["optional-dependencies"])
+    assert {"study", "ray", "test", "docs", "huggingface", "timm", "lightning"} <= extras
+
+
+def test_an_integration_is_imported_only_by_whoever_wants_it():
+    for path in SOURCE.rglob("*.py"):
+        if path.parent.name != "integrations":
+            assert "qneurons.integrations" not in " ".join(imported_names(path)), path
