@@ -20,6 +20,7 @@ SOURCE = ROOT / "src" / "qneurons"
 ROOMS = [
     "torch_internals",
     "arguments",
+    "containers",
     "precision",
     "quadrature",
     "calculus",

@@ -20,8 +20,9 @@ class LambdaScheduler(LRScheduler):
     optimizer, what is called an epoch here is a step.
 
     The q-activations are looked up every time, so those added later are found, also inside
-    ``DistributedDataParallel`` and ``torch.compile``. A compiled model is not compiled again. Under
-    data parallelism give every rank the same schedule. Copies of the model, as in
+    ``DistributedDataParallel`` and ``torch.compile``. A compiled model is not compiled again,
+    except in the mode of evaluation ``"mean"`` where that is quadrature. Under data parallelism
+    give every rank the same schedule. Copies of the model, as in
     ``torch.optim.swa_utils.AveragedModel``, keep the :math:`\lambda` with which they were made.
 
     Args:
