@@ -107,7 +107,7 @@ _KEYS: dict[str, Callable[[Any], Any]] = {
     ),
     "held_out": _is(int, "an integer from 0 to 2**31 - 1", lambda n: 0 <= n < 2**31),
 }
-_OPTIONAL = [key for key in _KEYS if hasattr(Run, key)]
+_OPTIONAL = ["dropout", *(key for key in _KEYS if hasattr(Run, key))]
 
 
 def _read(where: str, value: Any, read: Callable[[Any], Any]) -> Any:
@@ -162,7 +162,7 @@ def _load(name: str, beside: Path, including: tuple[str, ...], included: dict[st
         raise StudyError(f"{label}: it is not UTF-8 ({error}); save it as UTF-8") from None
     except (ValueError, RecursionError) as error:  # not TOML; the error names the line
         raise StudyError(f"{label}: {error}") from None
-    optional = ["grid", "include", *(["seeds"] if "grid" not in table else [])]
+    optional = ["title", "grid", "include", *(["seeds"] if "grid" not in table else [])]
     _check_keys(label, table, ["title", "epochs", "seeds", "grid", "include"], optional)
     runs: dict[Run, None] = {}
 
@@ -188,7 +188,7 @@ def _load(name: str, beside: Path, including: tuple[str, ...], included: dict[st
         raise StudyError(f"{label}: no runs; add a [[grid]] or include = ['paper-mnist-mlp']")
     included[place] = Study(
         name=path.stem,
-        title=_read(f"{label}: title", table["title"], _text),
+        title=_read(f"{label}: title", table.get("title", path.stem), _text),
         epochs=_read(f"{label}: epochs", table["epochs"], _count),
         runs=tuple(runs),
     )
@@ -197,6 +197,7 @@ def _load(name: str, beside: Path, including: tuple[str, ...], included: dict[st
 
 def _runs(where: str, grid: dict[str, Any], seeds: Sequence[int]) -> list[Run]:
     _check_keys(where, grid, _KEYS, _OPTIONAL)
+    grid = {"dropout": False} | grid
     axes: dict[str, Sequence[Any]] = {
         key: _read_list(f"{where}: {key}", grid[key], read)
         for key, read in _KEYS.items()
