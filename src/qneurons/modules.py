@@ -42,8 +42,8 @@ class QActivation(nn.Module):
         lam: λ ≥ 0. The paper uses 0.02 and 0.1; in our study (RESULTS.md) 0.1 ended better, and
             annealing from 5 better still (:class:`~qneurons.LambdaScheduler`). Tanh in a CNN learnt
             nothing with either constant, but learnt when annealed. ``module.lam = 0.02`` changes λ,
-            also under ``torch.compile``. Do not change it between a forward and its backward, which
-            computes the same noise again.
+            also under ``torch.compile``. It is a number and is not trained. Do not change it
+            between a forward and its backward, which computes the same noise again.
         phi: φ ≥ 0, the smallest :math:`|q - 1|`.
         eval_mode: ``"limit"``, :math:`f'(x)x`; ``"mean"``, :math:`E_q[g_q(x)]`; or ``"sample"``.
             The limit is the cheapest, and at the end of training, with λ of 0.18 or less, it was as
@@ -54,6 +54,7 @@ class QActivation(nn.Module):
             most 1e-6 of the mean or of min(\|x\|, 1) times the largest \|f'\|, whichever is
             larger. Quadrature, which takes 16 to hundreds of evaluations, is used for float64, for
             f without a closed form, for sin and relu2, and under the transforms of ``torch.func``.
+            ``torch.compile`` compiles quadrature, but not the table, again for every λ.
         inplace: accepted for compatibility, and ignored.
         parameters: values of f's parameters, such as ``alpha=0.5``.
 
