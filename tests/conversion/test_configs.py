@@ -91,6 +91,27 @@ def test_what_a_configuration_cannot_name_is_said(config):
     assert config.to_dict() == before
 
 
+@pytest.mark.parametrize("config", [None, {"hidden_act": "relu"}])
+def test_a_model_of_another_library_has_no_such_configuration(config):
+    model = Model(config, Layer(config, nn.ReLU()))
+    with pytest.warns(UserWarning, match="cannot name 1 of"):
+        qn.convert(model)
+
+
+def test_a_row_that_is_not_in_the_table_has_no_name():
+    def odd(x):
+        return x.tanh() * x
+
+    class Odd(nn.Module):
+        def forward(self, x):
+            return odd(x)
+
+    model = Model(config := Config(hidden_act="odd"), Layer(config, Odd()))
+    with pytest.warns(UserWarning, match="cannot name 1 of"):
+        qn.convert(model, alias={Odd: odd})
+    assert config.hidden_act == "odd"
+
+
 def test_other_models_are_left_alone():
     config = Config(hidden_act="relu")
     with warnings.catch_warnings():

@@ -34,7 +34,8 @@ def write_configs(model: nn.Module, plan: ConversionPlan) -> list[str]:
         new: Any = model.get_submodule(place.path)
         key = id(config), str(place.row)  # most layers share these
         if key not in written:
-            fields = [] if place.row.name in left else _fields(config, place.row, name_of(new))
+            can_name = config is not None and place.row.name not in left
+            fields = _fields(config, place.row, new) if can_name else []
             written[key] = [(config, field, getattr(config, field)) for field in fields]
             for field in fields:
                 setattr(config, field, name_of(new))
@@ -63,20 +64,21 @@ def _configs(model: nn.Module) -> Iterator[Any]:
 def _saved_config(model: nn.Module, path: str) -> Any:
     """The configuration of the nearest parent, which may hold a copy of the one that is saved."""
     parents = [model.get_submodule(path[:end]) for end in range(len(path)) if path[end] == "."]
-    own = [parent.config for parent in [model, *parents] if hasattr(parent, "config")][-1]
-    alike = [config for config in _configs(model) if type(config) is type(own)]
-    return max(alike, key=lambda config: config is own, default=None)
+    own = [getattr(parent, "config", None) for parent in [model, *parents]]
+    nearest = next((config for config in reversed(own) if config is not None), None)
+    alike = [config for config in _configs(model) if type(config) is type(nearest)]
+    return max(alike, key=lambda config: config is nearest, default=None)
 
 
-def _fields(config: Any, row: Activation, name: str) -> list[str]:
-    """The fields that name the row and keep another name when they are read back."""
+def _fields(config: Any, row: Activation, new: QActivation | QLimit) -> list[str]:
+    """The fields that name the row, and keep the name of the new one when they are read back."""
     return [
         field
         for field, value in vars(config).items()
         if "act" in field  # hidden_act, activation_function, hidden_activation, …
         and isinstance(value, str)
         and row_called(value) == row
-        and _is_read_back(config, field, name)
+        and _is_read_back(config, field, name_of(new))  # a row of the table, so it has a name
     ]
 
 
