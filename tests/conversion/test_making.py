@@ -51,6 +51,15 @@ def test_what_a_name_cannot_say(name, message):
         from_name(name)
 
 
+def test_a_function_of_ones_own_is_not_taken_for_a_row_of_the_same_name():
+    def gelu(x):
+        return 3 * x
+
+    module = maker("c1")(qn.resolve(gelu))
+    assert type(module) is qn.QActivation
+    assert module.activation.f is gelu
+
+
 def test_a_registered_row_has_a_name_too():
     row = qn.register("squareplus", lambda x: (x + (x * x + 4).sqrt()) / 2)
     try:

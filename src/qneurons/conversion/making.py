@@ -38,7 +38,8 @@ def maker(
         lam, annealing = setting, None
 
     def make(row: Activation) -> QActivation:
-        own: Callable[..., QActivation] = CLASSES.get(row.name) or partial(QActivation, row)
+        known = None if row.difference is None else CLASSES.get(row.name)  # not of a namesake
+        own: Callable[..., QActivation] = known or partial(QActivation, row)
         new = own(lam=lam, phi=phi, eval_mode=eval_mode, **row.parameters)
         new.schedule = annealing
         return new
