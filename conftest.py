@@ -1,4 +1,4 @@
-"""Before anything is imported: what the tests do without a device, polars or Ray."""
+"""Before anything is imported: what the tests do without a device or an optional library."""
 
 import importlib.util
 import os
@@ -14,5 +14,11 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # Their tests skip themselves, but doctests are collected by importing the source.
-_NEEDS = {"polars": "src/qneurons/report/*.py", "ray": "src/qneurons/study/execution/ray_*.py"}
+_NEEDS = {
+    "polars": "src/qneurons/report/*.py",
+    "ray": "src/qneurons/study/execution/ray_*.py",
+    "transformers": "src/qneurons/integrations/hugging_face.py",
+    "timm": "src/qneurons/integrations/timm.py",
+    "lightning": "src/qneurons/integrations/lightning.py",
+}
 collect_ignore_glob = [glob for name, glob in _NEEDS.items() if not importlib.util.find_spec(name)]

@@ -125,6 +125,13 @@ def test_bad_x(function):
             function(x)
 
 
+@pytest.mark.filterwarnings("ignore:.*prototype stage")  # torch's own, once
+def test_a_nested_tensor_of_the_older_layout():
+    x = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    with pytest.raises(TypeError, match=r"x.* strided layout; .*layout=torch\.jagged"):
+        q_limit(x, "elu")
+
+
 @pytest.mark.parametrize(
     ("values", "shape", "grouping"),
     [

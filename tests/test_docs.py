@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from qneurons import convert
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "RESULTS.md", *sorted((ROOT / "docs").glob("*.md"))]
 PAGE = ROOT / "docs" / "architecture.md"
@@ -57,6 +59,15 @@ def test_links_lead_somewhere(page):
         path = (page.parent / name).resolve() if name else page
         assert path.exists(), target
         assert not anchor or anchor in anchors(path), target
+
+
+def test_the_numbers_on_pretrained_weights_are_those_that_were_measured():
+    measured = (ROOT / "benchmarks" / "results" / "pretrained.md").read_text()
+    page = (ROOT / "docs" / "training-and-evaluation.md").read_text()
+    assert f"<!-- pretrained -->\n{measured}<!-- /pretrained -->" in page
+    ((before, after),) = re.findall(r"fell from ([\d.]+) to ([\d.]+) %", convert.__doc__)
+    plain, converted = re.findall(r"^\| softplus \| .*? \| ([\d.]+) ", measured, re.MULTILINE)[:2]
+    assert (before, after) == (plain, converted)
 
 
 def test_the_glossary_is_in_alphabetical_order_and_every_term_has_an_anchor():

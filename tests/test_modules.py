@@ -372,6 +372,63 @@ def test_no_state_and_a_plain_checkpoint_loads():
     assert torch.equal(model[2].weight, plain[2].weight)
 
 
+# --- settings in the state_dict, where they are asked for -----------------------------------------
+
+
+def saving_model():
+    model = nn.Sequential(nn.Linear(2, 2), qn.QELU(), qn.QTanh(lam=0.3, phi=0.01))
+    return qn.configure(model, saves_settings=True)
+
+
+def settings_of(model):
+    kinds = (part for part in model.modules() if isinstance(part, QActivation))
+    return [(part.lam, part.phi, part.eval_mode) for part in kinds]
+
+
+@pytest.mark.parametrize("assign", [True, False])
+def test_settings_are_saved_and_loaded_on_request(assign):
+    model = saving_model()
+    assert {"1.settings", "2.settings"} <= set(model.state_dict())
+    model[1].lam, model[1].eval_mode = 0.7, "mean"
+    buffer = io.BytesIO()
+    torch.save(model.state_dict(), buffer)
+    buffer.seek(0)
+    state = torch.load(buffer, weights_only=True)
+    other = nn.Sequential(nn.Linear(2, 2), qn.QELU(), qn.QTanh())  # which need not save them
+    other.load_state_dict(state, strict=True, assign=assign)
+    assert settings_of(other) == [(0.7, 1e-3, "mean"), (0.3, 0.01, "limit")]
+    x = normal(3, 2, dtype=torch.float32)
+    torch.testing.assert_close(other.eval()(x), model.eval()(x), rtol=0, atol=0)
+    alone = qn.QELU()
+    alone.load_state_dict(model[1].state_dict())
+    assert alone.lam == 0.7
+
+
+def test_a_checkpoint_without_settings_leaves_them():
+    model = saving_model()
+    plain = nn.Sequential(nn.Linear(2, 2), nn.ELU(), nn.Tanh())
+    model.load_state_dict(plain.state_dict(), strict=True)
+    assert settings_of(model) == [(0.1, 1e-3, "limit"), (0.3, 0.01, "limit")]
+    with pytest.raises(RuntimeError, match=r'Unexpected key.*"1\.settings"'):
+        plain.load_state_dict(model.state_dict(), strict=True)
+
+
+def test_settings_are_in_a_distributed_checkpoint():
+    from torch.distributed.checkpoint import state_dict as checkpoint
+
+    model, other = saving_model(), saving_model()
+    model[1].lam = 0.7
+    checkpoint.set_model_state_dict(other, checkpoint.get_model_state_dict(model))
+    assert settings_of(other) == settings_of(model)
+
+
+def test_stacked_models_share_the_settings_of_the_one_that_is_called():
+    """torch.func.stack_module_state takes parameters and buffers, and λ is neither."""
+    models = [nn.Sequential(nn.Linear(2, 2), qn.QELU(lam=lam)) for lam in (0.1, 5.0)]
+    parameters, buffers = torch.func.stack_module_state(models)
+    assert set(parameters) | set(buffers) == {"0.weight", "0.bias"}
+
+
 @every_copy
 @every_row
 def test_copies(row, copied):

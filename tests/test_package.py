@@ -2,6 +2,7 @@
 
 import ast
 import graphlib
+import os
 import pydoc
 import re
 import subprocess
@@ -20,6 +21,7 @@ SOURCE = ROOT / "src" / "qneurons"
 ROOMS = [
     "torch_internals",
     "arguments",
+    "containers",
     "precision",
     "quadrature",
     "calculus",
@@ -35,6 +37,7 @@ ROOMS = [
     "modules",
     "conversion",
     "scheduler",
+    "integrations",
     "moments",
     "__init__",
     "provenance",
@@ -205,4 +208,19 @@ def test_versions_agree():
 def test_the_core_depends_on_torch_alone():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert [re.match(r"\w+", name)[0] for name in project["dependencies"]] == ["torch"]
-    assert {"study", "ray", "test", "docs"} <= set(project["optional-dependencies"])
+    extras = set(project["optional-dependencies"])
+    assert {"study", "ray", "test", "docs", "huggingface", "timm", "lightning"} <= extras
+
+
+def test_the_package_is_built_without_a_compiler(tmp_path):
+    command = [sys.executable, "setup.py", "-q", "build_ext"]
+    folders = ["--build-lib", str(tmp_path / "lib"), "--build-temp", str(tmp_path / "temp")]
+    environment = os.environ | {"CC": str(tmp_path / "no-compiler")}
+    subprocess.run([*command, *folders], cwd=ROOT, env=environment, check=True, capture_output=True)
+    assert not list(tmp_path.rglob("_native_*"))
+
+
+def test_an_integration_is_imported_only_by_whoever_wants_it():
+    for path in SOURCE.rglob("*.py"):
+        if path.parent.name != "integrations":
+            assert "qneurons.integrations" not in " ".join(imported_names(path)), path

@@ -1,5 +1,6 @@
 """The scheduler that sets λ on a model."""
 
+import copy
 import gc
 import math
 import re
@@ -11,7 +12,7 @@ from torch import nn
 from qneurons.conversion import convert
 from qneurons.modules import QActivation
 from qneurons.scheduler import LambdaScheduler
-from qneurons.schedules import Annealed, Schedule
+from qneurons.schedules import Annealed, Schedule, parse_schedule
 
 
 def build_model() -> nn.Sequential:
@@ -222,16 +223,86 @@ def test_the_schedule_of_the_model_is_followed_where_it_was_set():
     assert lams_of(model) == [pytest.approx(10 / 3), 0.1]
 
 
-@pytest.mark.parametrize(
-    ("settings", "found"), [(("c0.1", "limit"), "none"), (("a9", "a5"), "a5, a9")]
-)
-def test_a_model_without_one_schedule_is_refused(settings, found):
+def test_a_model_without_a_schedule_is_refused():
     model = nn.Sequential(nn.ELU(), nn.Softplus())
-    convert(model, settings[0], include="elu")
-    convert(model, settings[1])
+    convert(model, "c0.1", include="elu")
+    convert(model, "limit")
     with pytest.raises(
-        ValueError, match=f"must have one schedule, got {found};.*pass the schedule"
+        ValueError, match=r"Sequential have no schedule; pass one.*\(model, \"a1\"\)"
     ):
         LambdaScheduler(model)
+    LambdaScheduler(model, "a1")
+    assert lams_of(model) == [1.0]
+
+
+def test_every_layer_follows_its_own_schedule():
+    model = nn.Sequential(nn.ELU(), nn.Softplus(), nn.Softplus())
+    convert(model, "a9", include="elu")
+    convert(model, "lin1-2/3")
+    scheduler = LambdaScheduler(model)
+    scheduler.step()
+    assert lams_of(model) == [6.0, 1.5, 1.5]
+    assert scheduler.get_last_lams() == {"a9": 6.0, "lin1-2/3": 1.5}
+    with pytest.raises(ValueError, match=r"2 schedules, a9, lin1-2/3; call get_last_lams\(\)"):
+        scheduler.get_last_lam()
+    assert scheduler.state_dict() == {"epoch": 2, "schedule": "a9, lin1-2/3"}
     LambdaScheduler(model, "a1")  # sets every q-activation
     assert set(lams_of(model)) == {1.0}
+
+
+# --- the length of the training -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schedule", "fitted"),
+    [
+        *(("cos1", "cos1/3"), ("lin1-2", "lin1-2/3"), ("a1", "a1/3"), ("a1@0.2", "a1@0.2")),
+        *(("lin1/9", "lin1/9"), ("c0.1", "c0.1"), ("a1/9", "a1/9")),
+    ],
+)
+def test_a_schedule_without_its_own_length_takes_that_of_the_training(schedule, fitted):
+    model = build_model()
+    scheduler = LambdaScheduler(model, schedule, epochs=3)
+    scheduler.step()
+    scheduler.step()
+    assert scheduler.state_dict() == {"epoch": 3, "schedule": fitted}
+    assert lams_of(model) == pytest.approx([parse_schedule(fitted)(3)] * 2)
+
+
+def test_the_schedules_of_layers_are_fitted_too():
+    model = convert(nn.Sequential(nn.ELU()), "cos1")
+    with pytest.raises(ValueError, match=r"'cos1' has no number of epochs; write 'cos1/20'"):
+        LambdaScheduler(model).step()
+    assert LambdaScheduler(model, epochs=9).get_last_lams() == {"cos1/9": 1.0}
+
+
+@pytest.mark.parametrize("epochs", [0, 2.5, "9"])
+def test_a_length_that_is_no_count_is_refused(epochs):
+    with pytest.raises(
+        ValueError, match=f"epochs must be an integer of at least 1, got {epochs!r}"
+    ):
+        LambdaScheduler(build_model(), "a1", epochs=epochs)
+
+
+def test_it_can_be_used_where_a_scheduler_of_torch_is_asked_for():
+    model = build_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = LambdaScheduler(model, "a1", optimizer=optimizer)
+    assert isinstance(scheduler, torch.optim.lr_scheduler.LRScheduler)
+    assert scheduler.optimizer is optimizer
+    assert scheduler.last_epoch == 0
+    scheduler.step(4)
+    assert (scheduler.last_epoch, scheduler.epoch) == (4, 5)
+    assert lams_of(model) == [Annealed(1.0)(5)] * 2
+    assert optimizer.param_groups[0]["lr"] == 0.1
+
+
+def test_copies_keep_their_lam():
+    """As the docstring says: the EMA of a model does not follow its scheduler."""
+    model = build_model()
+    scheduler = LambdaScheduler(model, "a1")
+    average = torch.optim.swa_utils.AveragedModel(model)
+    scheduler.step()
+    average.update_parameters(model)
+    assert lams_of(average) == [1.0, 1.0]
+    assert lams_of(copy.deepcopy(model)) == lams_of(model) == [Annealed(1.0)(2)] * 2

@@ -6,13 +6,15 @@ import math
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from qneurons.schedules import Annealed, AnnealedOver, Constant, parse_schedule
+from qneurons.schedules import Annealed, AnnealedOver, Constant, Ramp, parse_schedule
 
 rates = st.floats(min_value=0, allow_infinity=False)
+lengths = st.integers(2, 10**9 - 1)
 schedules = (
     st.builds(Constant, rates)
     | st.builds(Annealed, rates, rates | st.just(0.5))
-    | st.builds(AnnealedOver, rates, st.integers(2, 10**9 - 1))
+    | st.builds(AnnealedOver, rates, lengths)
+    | st.builds(Ramp, st.sampled_from(["lin", "cos"]), rates, rates, st.none() | lengths)
 )
 
 
@@ -46,6 +48,51 @@ class TestSchedules:
     def test_a_decay_takes_two_epochs(self, epochs):
         with pytest.raises(ValueError, match=f"epochs.* at least 2, got {epochs!r}"):
             AnnealedOver(1.0, epochs)
+
+    @pytest.mark.parametrize("shape", ["lin", "cos"])
+    @pytest.mark.parametrize(("lam0", "lam1"), [(5.0, 0.0), (0.1, 2.0)])
+    def test_a_ramp_goes_from_one_end_to_the_other_and_stays(self, shape, lam0, lam1):
+        ramp = Ramp(shape, lam0, lam1, epochs=11)
+        lams = [ramp(epoch) for epoch in range(1, 12)]
+        assert (lams[0], lams[5], lams[-1]) == (lam0, pytest.approx((lam0 + lam1) / 2), lam1)
+        assert lams == sorted(lams, reverse=lam0 > lam1)
+        assert ramp(12) == ramp(10**6) == lam1
+
+    def test_ramps_are_a_line_and_a_cosine(self):
+        assert Ramp("lin", 4.0, epochs=5)(2) == 3.0
+        assert Ramp("cos", 4.0, epochs=5)(2) == pytest.approx(2 + 2 * math.cos(math.pi / 4))
+
+    def test_a_ramp_without_its_length_has_a_first_value_only(self):
+        ramp = Ramp("lin", 1.0)
+        assert ramp(1) == 1.0
+        with pytest.raises(ValueError, match=r"'lin1' has no number of epochs; write 'lin1/20'"):
+            ramp(2)
+        assert ramp.over(3)(2) == 0.5
+        assert ramp.over(1)(1) == 1.0  # in one epoch nothing can change
+
+    @pytest.mark.parametrize(
+        "schedule",
+        [Constant(1.0), Annealed(1.0, 0.25), AnnealedOver(1.0, 9), Ramp("lin", 1.0, epochs=9)],
+    )
+    def test_what_has_its_own_pace_keeps_it(self, schedule):
+        assert schedule.over(50) is schedule
+
+    def test_the_papers_schedule_is_fitted_to_a_training(self):
+        assert Annealed(5.0).over(20) == AnnealedOver(5.0, 20)
+        assert Annealed(5.0).over(1)(1) == 5.0
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("log", 1.0), "shape must be one of lin, cos, got 'log'"),
+            (("lin", -1.0), "lam0 must be finite and at least 0, got -1"),
+            (("lin", 1.0, math.inf), "lam1 must be finite and at least 0, got inf"),
+            (("cos", 1.0, 0.0, 1), "epochs must be an integer of at least 2, got 1"),
+        ],
+    )
+    def test_bad_ramps_are_refused(self, arguments, message):
+        with pytest.raises(ValueError, match=message):
+            Ramp(*arguments)
 
     def test_no_decay_is_constant(self):
         assert {Annealed(2.0, 0.0)(epoch) for epoch in (1, 7, 100)} == {2.0}
@@ -87,6 +134,9 @@ class TestNotation:
             ("a2@0.25", Annealed(2.0, 0.25)),
             ("a2@0", Annealed(2.0, 0.0)),
             ("a1/20", AnnealedOver(1.0, 20)),
+            ("lin5", Ramp("lin", 5.0)),
+            ("cos5/20", Ramp("cos", 5.0, 0.0, 20)),
+            ("lin1e-05-1e-06/9", Ramp("lin", 1e-5, 1e-6, 9)),
             ("c0", Constant(-0.0)),
             ("c1e-05", Constant(1e-5)),
             ("a1e+22@5e-324", Annealed(1e22, 5e-324)),
@@ -120,6 +170,7 @@ class TestNotation:
             *("", "0.02", "c", "a", "b1", "C0.1", "c-1", "cnan", "ainf", "c0.1@0.5"),
             *("a1@", "a@0.5", "a1@-1", "a1@0.5@0.5", " c0.1", "c0.1\n"),
             *("a1/", "a1/2.5", "a1/-2", "a1@0.5/20", "c1/20", "a1/1234567890"),
+            *("lin", "cos/20", "lin1-", "lin-1", "lin1--1", "cos1@0.5", "lin1/", "log1", "c1-0"),
             *("c0,1", "c1_000", "c.", "c1e", "c٣", "c1.2.3", "c1e+", "c1e2.5", "c+1", "a1@."),
         ],
     )
@@ -132,7 +183,8 @@ class TestNotation:
     @pytest.mark.parametrize("digits", ["1" * 9999, "1." + "1" * 9999, "1e" + "1" * 9999])
     def test_a_long_text_is_refused_in_linear_time(self, digits):
         """An ambiguous pattern would take years here."""
-        for text in (f"c{digits}x", f"a{digits}@{digits}x", f"a{digits}@{digits}@"):
+        ramps = (f"lin{digits}-{digits}x", f"cos{digits}-{digits}-")
+        for text in (f"c{digits}x", f"a{digits}@{digits}x", f"a{digits}@{digits}@", *ramps):
             with pytest.raises(ValueError, match="schedule"):
                 parse_schedule(text)
 

@@ -89,6 +89,7 @@ if TYPE_CHECKING:
         Annealed as Annealed,
         AnnealedOver as AnnealedOver,
         Constant as Constant,
+        Ramp as Ramp,
         Schedule as Schedule,
         parse_schedule as parse_schedule,
     )
@@ -110,7 +111,7 @@ else:
         ),
         "noise": "QLaw",
         "scheduler": "LambdaScheduler",
-        "schedules": "Annealed AnnealedOver Constant Schedule parse_schedule",
+        "schedules": "Annealed AnnealedOver Constant Ramp Schedule parse_schedule",
     }
     _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
     __all__ = sorted(_HOMES)

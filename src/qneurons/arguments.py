@@ -29,8 +29,13 @@ def check_x(x: Tensor) -> None:
             f"x must be of a floating dtype, got {x.dtype}; a q-activation is a real function"
             + ("" if x.is_complex() else ": convert with x.float()")
         )
-    if x.layout != torch.strided:
+    if x.layout not in (torch.strided, torch.jagged):
         raise TypeError(f"x must be a dense tensor, got layout {x.layout}; pass x.to_dense()")
+    if x.is_nested and x.layout == torch.strided:
+        raise TypeError(
+            "x must be a dense or a jagged tensor, got a nested tensor of the strided layout; make "
+            "it with torch.nested.as_nested_tensor(tensors, layout=torch.jagged)"
+        )
 
 
 def check_nonnegative(name: str, value: float) -> float:

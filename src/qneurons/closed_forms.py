@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from qneurons.quadrature import GAUSS_LEGENDRE
-from qneurons.torch_internals import in_func_transform
+from qneurons.torch_internals import in_func_transform, jit_tracing_state
 
 Function = Callable[[Tensor], Tensor]
 ValueAndSlope = tuple[Tensor, Tensor | None]
@@ -344,6 +344,8 @@ def q_quick_gelu(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
 
 
 def normal_tail(z: Tensor) -> Tensor:
+    if jit_tracing_state() is not None and torch.onnx.is_in_onnx_export():
+        return 0.5 - 0.5 * torch.erf(z * math.sqrt(0.5))  # the older exporter has no erfc
     return 0.5 * torch.erfc(z * math.sqrt(0.5))
 
 

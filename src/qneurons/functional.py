@@ -18,6 +18,7 @@ from qneurons.arguments import (
     check_x,
     find_grouping,
 )
+from qneurons.containers import is_container, map_inside, map_with_seed
 from qneurons.kernels import device_type, difference, drawn_difference, kernel_row
 from qneurons.noise import draw_delta, draw_seed, seeded_delta
 from qneurons.precision import TINY_DELTA, compute_dtype
@@ -54,7 +55,8 @@ def q_activation(
 
     Args:
         x: the input, of a floating dtype. The result has the same dtype; it is computed in float32
-            (float64 for float64) and rounded once.
+            (float64 for float64) and rounded once. It may be a jagged nested tensor, or a DTensor:
+            its shards draw different noise, and its replicas the same.
         activation: f, as a name, a function, a module or any elementwise callable; see
             :func:`qneurons.activations.resolve`.
         lam: λ ≥ 0, a number or a tensor that broadcasts to the shape of ``x``.
@@ -96,6 +98,10 @@ def sample(
     seed: Tensor | None = None,
 ) -> Tensor:
     """The draw of :func:`q_activation`, without its checks of the arguments."""
+    if is_container(x):
+        return map_with_seed(
+            x, lambda part, seed: sample(part, activation, lam, phi, generator, seed), seed
+        )
     (name, parameters), values = kernel_row(activation), lam if seed is None else seed
     grouping: tuple[int, int] | None = 1, x.numel()
     if isinstance(values, Tensor) and values.numel() > 1:
@@ -196,6 +202,8 @@ def q_limit(x: Tensor, activation: ActivationLike) -> Tensor:
 
 def limit(x: Tensor, activation: Activation) -> Tensor:
     """:func:`q_limit` without its checks of the arguments."""
+    if is_container(x):
+        return map_inside(x, lambda part: limit(part, activation))
     name, parameters = kernel_row(activation)
     if name:
         return kernels.limit(x, name, parameters, activation)
@@ -223,6 +231,8 @@ def q_mean(x: Tensor, activation: ActivationLike, lam: float | Tensor, phi: floa
     """
     check_x(x)
     lam, phi, row = check_lam(lam, x), check_nonnegative("phi", phi), resolve(activation)
+    if is_container(x):
+        return map_inside(x, lambda part: q_mean(part, row, lam, phi))
     wide = x.to(compute_dtype(x))
     lam = lam.to(wide) if isinstance(lam, Tensor) else lam
     total = torch.zeros_like(wide)

@@ -16,6 +16,7 @@ from torch.compiler import is_compiling
 
 from qneurons import kernels
 from qneurons.activations import Activation
+from qneurons.containers import is_container, map_inside
 from qneurons.functional import q_mean
 from qneurons.quadrature import SMALL_LAMBDA
 from qneurons.torch_internals import is_transformed, is_unobserved
@@ -135,6 +136,8 @@ def mean(x: Tensor, activation: Activation, lam: float, phi: float, table: Table
     The gradient is the slope of the piece. Quadrature computes further derivatives, the transforms
     of torch.func, and float64.
     """
+    if is_container(x):
+        return map_inside(x, lambda part: mean(part, activation, lam, phi, table))
     if table is None or x.dtype == torch.float64 or is_transformed():
         return q_mean(x, activation, lam, phi)
     if table[0].device != x.device:

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal, Never
+from typing import Any, Literal, Never, get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,8 @@ from qneurons.functional import LAM, limit, sample
 from qneurons.schedules import Schedule
 from qneurons.torch_internals import in_dispatch_mode
 
+_MODES: tuple[Mode, ...] = get_args(Mode)  # checkpoints have their numbers
+
 
 class QActivation(nn.Module):
     r"""Applies a stochastic q-activation elementwise.
@@ -26,7 +28,9 @@ class QActivation(nn.Module):
 
     In training, every call draws a fresh ε for every element from torch's generator, as dropout
     does. In evaluation the module is deterministic unless ``eval_mode="sample"``. It adds no keys
-    to the ``state_dict``, so a checkpoint of the same model with plain activations loads.
+    to the ``state_dict``, so a checkpoint of the same model with plain activations loads. With
+    ``module.saves_settings = True`` its ``state_dict`` also has λ, φ and the mode of evaluation;
+    :func:`~qneurons.configure` sets that on a whole model. Loading sets them where they were saved.
 
     Every row of the table has a class of its own, as :class:`QTanh`, whose first argument is λ. If
     f has parameters, all arguments are given by name, as in ``QELU(lam=0.1, alpha=0.5)``, because
@@ -38,8 +42,8 @@ class QActivation(nn.Module):
         lam: λ ≥ 0. The paper uses 0.02 and 0.1; in our study (RESULTS.md) 0.1 ended better, and
             annealing from 5 better still (:class:`~qneurons.LambdaScheduler`). Tanh in a CNN learnt
             nothing with either constant, but learnt when annealed. ``module.lam = 0.02`` changes λ,
-            also under ``torch.compile``. Do not change it between a forward and its backward, which
-            computes the same noise again.
+            also under ``torch.compile``. It is a number and is not trained. Do not change it
+            between a forward and its backward, which computes the same noise again.
         phi: φ ≥ 0, the smallest :math:`|q - 1|`.
         eval_mode: ``"limit"``, :math:`f'(x)x`; ``"mean"``, :math:`E_q[g_q(x)]`; or ``"sample"``.
             The limit is the cheapest, and at the end of training, with λ of 0.18 or less, it was as
@@ -50,6 +54,7 @@ class QActivation(nn.Module):
             most 1e-6 of the mean or of min(\|x\|, 1) times the largest \|f'\|, whichever is
             larger. Quadrature, which takes 16 to hundreds of evaluations, is used for float64, for
             f without a closed form, for sin and relu2, and under the transforms of ``torch.func``.
+            ``torch.compile`` compiles quadrature, but not the table, again for every λ.
         inplace: accepted for compatibility, and ignored.
         parameters: values of f's parameters, such as ``alpha=0.5``.
 
@@ -65,6 +70,7 @@ class QActivation(nn.Module):
         tensor([-0.3679, 1.0000])
     """
 
+    saves_settings = False
     _means: mean_table.Table | None = None
     _has_old_means = True
 
@@ -117,6 +123,30 @@ class QActivation(nn.Module):
     def eval_mode(self, eval_mode: Mode) -> None:
         self._eval_mode = check_eval_mode(eval_mode)
         self._renew_means()
+
+    @property
+    def settings(self) -> Tensor:
+        """λ, φ and the number of the mode of evaluation, as the ``state_dict`` may have them."""
+        mode = _MODES.index(self._eval_mode)
+        return torch.tensor([self.lam, self.phi, mode], dtype=torch.float64, device="cpu")
+
+    @settings.setter
+    def settings(self, settings: Tensor) -> None:
+        self.lam, self.phi, mode = settings.tolist()
+        self.eval_mode = _MODES[int(mode)]
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.saves_settings:
+            destination[prefix + "settings"] = self.settings
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        saved = state_dict.pop(prefix + "settings", None)  # what is left there is unexpected
+        if saved is not None:
+            self.settings = saved
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
         if name in ("lam", "phi"):  # setattr would go round the property

@@ -57,6 +57,11 @@ def is_plain_memory(tensor: Tensor) -> bool:
     return keys in _cpu_keys or keys in _plain_keys(tensor.device.type)
 
 
+def ragged_dim(x: Any) -> int:
+    """The dimension of a jagged nested tensor whose size varies."""
+    return x._ragged_idx
+
+
 @functools.cache
 def _plain_keys(device_type: str) -> set[int]:
     with torch.inference_mode(False):  # which may be on at the first use of the package

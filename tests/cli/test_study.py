@@ -29,6 +29,10 @@ def test_the_help_names_every_precision(invoke):
     assert all(name in result.stdout for name in PRECISIONS)
 
 
+def test_the_help_says_where_a_network_of_ones_own_goes(invoke):
+    assert "qneurons compare --help" in " ".join(invoke("study", "--help").stdout.split())
+
+
 def test_a_grid_is_shown(invoke, write_spec):
     result = invoke("study", "show", write_spec())
     assert result.exit_code == 0

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from qneurons.comparison.arms import Arm, parse_arm, parse_arms, rivals
+from qneurons.comparison.arms import parse_arm, parse_arms, rivals
 from qneurons.study.errors import StudyError
 
 
@@ -19,6 +19,8 @@ from qneurons.study.errors import StudyError
         ("a1@0.5", "a1@0.5", "a1@0.5"),
         ("a2@0.25", "a2@0.25", "a2@0.25"),
         ("a1/7", "a1/7", "a1/7"),
+        ("cos1-0", "cos1", "cos1/20"),
+        ("lin1-2/7", "lin1-2/7", "lin1-2/7"),
         ("silu", "silu", "silu"),
         ("rrelu", "rrelu", "rrelu"),
     ],
@@ -48,7 +50,7 @@ def test_base_alone_compares_nothing():
 
 
 def test_one_epoch_anneals_nothing():
-    assert Arm("a1", 1.0).setting(1) == "a1/2"
+    assert parse_arm("a1").setting(1) == "a1/2"
 
 
 def test_every_rival_is_an_activation():

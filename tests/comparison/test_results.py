@@ -45,6 +45,8 @@ def test_the_best_of_several_is_set_and_the_others_are_named():
     assert found.advice == "Set the plain activation silu in the model."
     del values["silu"]
     assert "qn.LambdaScheduler(model)" in answer(results(values)).advice
+    values["cos1"] = values.pop("a1")
+    assert "qn.LambdaScheduler(model)" in answer(results(values)).advice
 
 
 def test_a_loss_is_an_answer_too():

@@ -405,7 +405,7 @@ def test_a_setting_is_written_as_in_the_study(setting, lam, schedule):
 def test_an_unknown_setting_is_refused_and_the_model_kept(setting):
     old = model()
     with pytest.raises(
-        ValueError, match=f"unknown setting {setting!r}.*'limit'.*'c0.1', 'a1' or 'a1/20'"
+        ValueError, match=f"unknown setting {setting!r}.*'limit'.*'c0.02', 'a1', .*'cos5/20'"
     ):
         convert(old, setting)
     assert isinstance(old["head"][1], nn.ReLU)

@@ -1,6 +1,7 @@
 """q-activations under what PyTorch does to a model: func, compile, checkpoint, export, DDP."""
 
 import gc
+import io
 import itertools
 import warnings
 from functools import partial
@@ -9,6 +10,7 @@ import pytest
 import torch
 import torch._dynamo.testing
 from torch import multiprocessing, nn
+from torch.distributed.tensor import DTensor, Replicate, Shard, init_device_mesh
 from torch.func import hessian, jacfwd, jacrev, jvp, vmap
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
@@ -427,6 +429,20 @@ def test_onnx():
     torch.testing.assert_close(torch.from_numpy(result), model(x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("mode", ["limit", "mean"])
+def test_the_older_exporter_to_onnx(mode):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model, x = qn.configure(EveryRow(), eval_mode=mode, lam=0.02).eval(), randn(6, 5)
+    x[0] = 6 * x[0]
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is deprecated
+        torch.onnx.export(model, (x,), file, dynamo=False)
+    session = onnxruntime.InferenceSession(file.getvalue())
+    (result,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    torch.testing.assert_close(torch.from_numpy(result), model(x), rtol=1e-5, atol=1e-5)
+
+
 def test_a_traced_model_in_evaluation_needs_no_qneurons(tmp_path):
     model, x = nn.Sequential(nn.Linear(3, 3), qn.QGELU(), qn.QLimit("elu")).eval(), randn(2, 3)
     with warnings.catch_warnings():
@@ -454,7 +470,12 @@ def train_one_step(rank: int, folder: str) -> None:
     torch.manual_seed(20 + rank)
     wrapped = DistributedDataParallel(network)  # alive until backward, which it hooks into
     wrapped(x).square().sum().backward()
-    torch.save((noise, alone, network[0].weight.grad), f"{folder}/{rank}")
+    mesh = init_device_mesh("cpu", (2,))
+    parts = [
+        network[1](DTensor.from_local(torch.full((100,), -0.7), mesh, [placement])).to_local()
+        for placement in (Replicate(), Shard(0))
+    ]
+    torch.save((noise, alone, network[0].weight.grad, *parts), f"{folder}/{rank}")
     torch.distributed.barrier()  # the first to leave would close the other's connection
     del wrapped  # holding the last reference, it would wait for a thread that waits for the GIL
     gc.collect()
@@ -464,13 +485,14 @@ def train_one_step(rank: int, folder: str) -> None:
 def test_two_processes_draw_their_own_noise_and_share_gradients(tmp_path, monkeypatch):
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     multiprocessing.spawn(train_one_step, (str(tmp_path),), nprocs=2)
-    (noise_0, alone_0, shared_0), (noise_1, alone_1, shared_1) = (
-        torch.load(tmp_path / str(rank)) for rank in range(2)
-    )
-    assert (noise_0 != noise_1).float().mean() > 0.9
+    ranks = (torch.load(tmp_path / str(rank)) for rank in range(2))
+    noises, (alone_0, alone_1), (shared_0, shared_1), replicas, shards = zip(*ranks, strict=True)
+    assert (noises[0] != noises[1]).float().mean() > 0.9
     assert not torch.equal(alone_0, alone_1)
     assert torch.equal(shared_0, shared_1)
     torch.testing.assert_close(shared_0, (alone_0 + alone_1) / 2)
+    assert torch.equal(*replicas)
+    assert (shards[0] != shards[1]).float().mean() > 0.9
 
 
 # --- compiled, with what else a model is trained with ---------------------------------------------

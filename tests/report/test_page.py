@@ -30,7 +30,8 @@ SMALL = {"seeds": 3, "epochs": 3, "settings": ("base", "limit", "c0.1", "a1")}
 
 @pytest.fixture(scope="module")
 def frame(make_frame):
-    return make_frame(**SMALL, gain=0.004, loss_gain=0.01)
+    cells = [("mnist", "mnist-mlp", False, name) for name in ("elu", "tanh")]
+    return make_frame(**SMALL, cells=cells, gain=0.004, loss_gain=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +110,7 @@ def test_the_files_are_there_and_the_page_comes_last(report):
     assert {path.name for path in folder.iterdir()} == {path.name for path in paths}
     assert paths[-1].name == "report.html"
     names = {path.name for path in paths}
-    stems = ("gains", "curves-mnist-mlp-digits", "law-of-q", "density")
+    stems = ("gains", "curves-mnist-mlp-mnist", "law-of-q", "density")
     assert names == {"report.html", "report.md"} | {
         f"{s}.{x}" for s in stems for x in ("png", "pdf")
     }
@@ -245,8 +246,8 @@ def test_two_protocols_are_named_and_a_study_chooses_between_them(frame, tmp_pat
         assert "98." in text
         assert "48." in text
     assert {path.name for path in tmp_path.glob("curves-*.png")} == {
-        "curves-mnist-mlp-digits.png",
-        "curves-mnist-mlp-digits-learning-rate-0.1.png",
+        "curves-mnist-mlp-mnist.png",
+        "curves-mnist-mlp-mnist-learning-rate-0.1.png",
     }
     for study, start in zip(studies, ("98.", "48."), strict=True):
         write_report(both, tmp_path, study=study)
@@ -270,7 +271,19 @@ def test_every_statistic_is_computed_once(frame, tmp_path, quick, monkeypatch):
     assert Counter(calls) == {"run_states": 1, **by_metric, "judge": 1}
 
 
-def test_data_that_are_not_the_papers_come_before_its_claims(report, html):
+def test_a_study_that_is_not_the_papers_does_not_list_its_claims(make_frame, tmp_path, quick):
+    write_report(make_frame(**SMALL), tmp_path)
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert 'id="noise-or-limit"' in html
+    assert 'id="verdicts"' not in html
+    assert "claims of the paper" not in html + (tmp_path / "report.md").read_text(encoding="utf-8")
+
+
+def test_the_page_names_the_mode_of_evaluation(html):
+    assert html.count("eval_mode “sample”") >= 3  # at the top, and below tables
+
+
+def test_short_trainings_of_the_papers_cells_come_before_its_claims(report, html):
     order = re.findall(r'<section id="([\w-]+)">', html)
     assert order[:5] == ["gains", "tables", "learning-curves", "noise-or-limit", "verdicts"]
     assert html.count("<details><summary>8 verdicts") == 1

@@ -46,6 +46,7 @@ class TestSetting:
         [
             *("", "Base", "q", "c", "n", "c-1", "n-1", "nan", "n1@2", "c1e999", "n1e999", "nc1"),
             *("m", "mean", "ma5", "mc0.1", "m-1", "m1e7", "m5@"),
+            *("n1e7", "c1e7", "lin1-1e7", "lin1-1e7/9"),
         ],
     )
     def test_what_cannot_be_read(self, text):

@@ -39,6 +39,14 @@ def write(tmp_path, monkeypatch):
     return write
 
 
+def test_title_and_dropout_may_be_left_out(write):
+    whole = load_study(write())
+    text = GRID.replace('title = "mine"\n', "").replace("dropout = false\n", "")
+    short = load_study(write(name="short.toml", text=text))
+    assert short.title == short.name == "short"
+    assert short.runs == whole.runs
+
+
 class TestPaper:
     def test_names(self):
         paper = ["paper", "paper-cifar-cnn", "paper-mnist-cnn", "paper-mnist-mlp"]
@@ -182,6 +190,7 @@ class TestMistakes:
             ('"mnist-mlp"', '"mnist-mpl"', "network: .*'mnist-mpl'.*'mnist-mlp'"),
             ('"tanh"', '"tahn"', "activation: .*'tahn'.*'tanh'"),
             ('"base"', '"bas"', "setting: .*'bas'.*'base'"),
+            ('"base"', '"lin1"', "setting: .*'lin1' has no number of epochs; write 'lin1/20'"),
             ("false", '"no"', "dropout: .*true or false.*'no'"),
             ("false", "0", "dropout: .*true or false.* 0"),
             ('"digits"', "3", "dataset: .*text.* 3"),
@@ -230,7 +239,6 @@ class TestMistakes:
         [
             ("epochs = 3", "epochs = 0", "epochs: .*integer from 1.* 0"),
             ("epochs = 3", "", "'epochs' is missing"),
-            ('title = "mine"', "", "'title' is missing"),
             ('"mine"', "5", "title: .*text.* 5"),
             ("seeds = [4, 7]", "", "'seeds' is missing"),
             ("[4, 7]", "0", "seeds: .*from 1 .*a list.* 0"),

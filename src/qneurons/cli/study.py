@@ -17,7 +17,8 @@ from qneurons.study.files import explained, replace
 from qneurons.study.runs import YOUNGER, Run
 
 app = typer.Typer(
-    help="Train the paper's experiment or a grid of your own. It can be stopped at any time.",
+    help="Train the paper's experiment or a grid of your own, with the paper's networks. It can be "
+    "stopped at any time. For a network and a training of your own: qneurons compare --help.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

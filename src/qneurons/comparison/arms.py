@@ -7,7 +7,7 @@ from torch import nn
 
 from qneurons.activations import rows
 from qneurons.conversion import OTHER_ACTIVATIONS
-from qneurons.schedules import Annealed, AnnealedOver
+from qneurons.schedules import EXAMPLES, FORMS, Annealed, Schedule
 from qneurons.study.errors import StudyError
 from qneurons.study.runs import parse_setting
 
@@ -19,18 +19,15 @@ class Arm:
     """What the activations of a model become.
 
     ``name`` is the notation, as tables show it: ``base``, ``limit``, ``c0.1``, ``a1@0.5``,
-    ``a1/20``, ``relu``, or ``a1``, which is annealed over as many epochs as the training has.
+    ``a1/20``, ``relu``, or ``a1`` or ``cos1``, which take as many epochs as the training has.
     """
 
     name: str
-    annealed_from: float | None = None  # if the number of epochs is still to be found out
+    unfitted: Schedule | None = None  # if the number of epochs is still to be found out
 
     def setting(self, epochs: int | None) -> str:
         """The notation with the number of epochs of the training in it."""
-        if self.annealed_from is None:
-            return self.name
-        # With one epoch nothing can be annealed.
-        return str(AnnealedOver(self.annealed_from, max(epochs or 0, 2)))
+        return self.name if self.unfitted is None else str(self.unfitted.over(epochs or 1))
 
 
 def parse_arm(text: str) -> Arm:
@@ -42,13 +39,12 @@ def parse_arm(text: str) -> Arm:
         setting = None
     if setting is None or setting.kind in ("gradient-noise", "mean"):
         raise StudyError(
-            f"cannot read the setting {text!r}; write 'base', 'limit', 'c<lam>' (constant), "
-            "'a<lam0>', 'a<lam0>@<gamma>' or 'a<lam0>/<epochs>' (annealed), for example 'c0.1', "
-            f"'a1' or 'a1/20', or an activation: {', '.join(rivals())}"
+            f"cannot read the setting {text!r}; write 'base', 'limit', {FORMS}, for example "
+            f"{EXAMPLES}, or an activation: {', '.join(rivals())}"
         )
     schedule = setting.schedule
-    if isinstance(schedule, Annealed) and "@" not in text:
-        return Arm(str(schedule), schedule.lam0)
+    if schedule is not None and schedule.over(2) != schedule and "@" not in text:
+        return Arm(str(schedule), schedule)
     # "a1" alone has its own meaning here, so the paper's rate is always written.
     is_papers = isinstance(schedule, Annealed) and schedule.gamma == Annealed.gamma
     return Arm(f"{setting}@{Annealed.gamma}" if is_papers else str(setting))

@@ -63,8 +63,9 @@ def compare(
     Args:
         train: your training.
         settings: ``"base"`` (the model as it is), ``"limit"``, ``"c0.1"`` (constant λ), ``"a1"`` (λ
-            annealed from 1 over the epochs of the training), ``"a1@0.5"``, ``"a1/20"``, or a plain
-            activation such as ``"silu"``. ``base`` is always trained.
+            annealed from 1 over the epochs of the training), ``"a1@0.5"``, ``"a1/20"``, ``"cos1"``
+            (to 0 along a cosine), or a plain activation such as ``"silu"``. ``base`` is always
+            trained.
         seeds: their number, or the seeds themselves. Fix it before you look at results.
         store: the folder of this comparison.
         params: a grid that the training reads, as in ``trial.params["lr"]``: a list of values for

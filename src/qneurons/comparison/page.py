@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 LEGEND = (
     "base is the model as it is, with its own activation f; limit has f'(x)x in its place; c0.1 "
     "the q-activation with λ = 0.1; a1 the q-activation with λ annealed from 1 over the epochs of "
-    "the training (a1@0.5: at the paper's rate); a name such as relu is that plain activation."
+    "the training (a1@0.5: at the paper's rate); a name such as relu is that plain activation. "
+    "q-activations are evaluated in the limit, unless the training converts with another eval_mode."
 )
 RULE = (
     "Settings are compared with base seed by seed. The value of a trial is its mean over the last "

@@ -276,7 +276,7 @@ def advice(row: Row) -> str:
     if row.arm.name in rivals():
         return f"Set the plain activation {row.arm.name} in the model{at}."
     code = f'model = qn.convert(model, "{row.setting}")'
-    if row.setting.startswith("a"):
+    if row.setting.startswith(("a", "lin", "cos")):
         code += "; scheduler = qn.LambdaScheduler(model); scheduler.step() after every epoch"
     return f"Set {code}{at}."
 

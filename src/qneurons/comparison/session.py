@@ -69,7 +69,7 @@ class Session:
             for spec in left:
                 arm = self.arms[spec.arm]
                 epochs = self.store.num_epochs(spec.params)
-                if arm.annealed_from is not None and epochs is None:
+                if arm.unfitted is not None and epochs is None:
                     continue  # base comes first
                 with self.store.reserve([spec.id]) as reservation:
                     if spec.id in self.store.finished:

@@ -2,6 +2,7 @@
 
 from qneurons.conversion.describing import OTHER_ACTIVATIONS as OTHER_ACTIVATIONS
 from qneurons.conversion.finding import Selector as Selector
+from qneurons.conversion.making import from_name as from_name, name_of as name_of
 from qneurons.conversion.plan import (
     ConversionPlan as ConversionPlan,
     conversion_plan as conversion_plan,

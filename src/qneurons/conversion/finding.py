@@ -31,6 +31,10 @@ _OTHER_NAMES = {
     "gelufast": "gelu_tanh",
     "accurategelu": "gelu_tanh",
     "pytorchgelutanh": "gelu_tanh",
+    "gelupytorchtanh": "gelu_tanh",
+    "gelupythontanh": "gelu_tanh",
+    "geluaccurate": "gelu_tanh",
+    "gelupython": "gelu",
     "relusquared": "relu2",
     "squaredrelu": "relu2",
 }
@@ -105,11 +109,15 @@ def _by_foreign_name(member: Any) -> Activation | None:
     """
     if not callable(member) or isinstance(member, type):
         return None
-    spelling = _spelling(_name_of(member))
-    for row in rows():
-        if _OTHER_NAMES.get(spelling, spelling) in (row.name, _spelling(row.name)):
-            return row if _computes(member, row) else None
-    return None
+    row = row_called(_name_of(member))
+    return row if row is not None and _computes(member, row) else None
+
+
+def row_called(name: str) -> Activation | None:
+    """The row that another library calls so, as ``"gelu_new"`` or ``"SiLUActivation"``."""
+    spelling = _spelling(name)
+    spelling = _OTHER_NAMES.get(spelling, spelling)
+    return next((row for row in rows() if spelling in (row.name, _spelling(row.name))), None)
 
 
 def _name_of(member: Any) -> str:

@@ -28,7 +28,8 @@ from qneurons.torch_internals import (
 
 def difference(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
     """g(x, δ) for δ ≠ 0 of x's shape, in the dtype and the layout of x."""
-    if delta.stride() != x.stride() and not in_func_transform():
+    is_traced = in_func_transform() or jit_tracing_state() is not None
+    if delta.stride() != x.stride() and not is_traced:
         # Otherwise a row whose first operand is δ would return the layout of δ.
         delta = torch.empty_like(x, dtype=delta.dtype).copy_(delta)
     if activation.difference is None:

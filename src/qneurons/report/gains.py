@@ -6,6 +6,7 @@ from qneurons.report.comparisons import Cell, Contrast, Final, setting_order
 from qneurons.report.rendering import NONE, Table
 from qneurons.report.results import Results
 from qneurons.report.tables import (
+    EVALUATION,
     beside_note,
     compared_at,
     learns_nothing,
@@ -48,7 +49,7 @@ def gains_table(results: Results) -> Table:
     note = (
         "Mean over seeds, paired by seed. A star marks what is better or worse than base with "
         "p ≤ 0.05 after Holm's correction over the contrasts of the cell. "
-        f"{beside_note(bases)} {survival_text(results, 'test_accuracy')}"
+        f"{beside_note(bases)} {survival_text(results, 'test_accuracy')} {EVALUATION}"
     )
     title = f"Test accuracy {compared_at(bases)}: base, and gain over base in points"
     return table_by_cell(title, [base.cell for base in bases], ("base, %", *settings), body, note)

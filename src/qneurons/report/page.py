@@ -13,7 +13,7 @@ from qneurons.report.figures import ON_DARK, css_name, figure_files, to_svg, wri
 from qneurons.report.rendering import markdown_text, number_text, to_markdown
 from qneurons.report.results import Results
 from qneurons.report.sections import Section, make_sections
-from qneurons.report.tables import COUNTS, compared_at, count_runs
+from qneurons.report.tables import COUNTS, EVALUATION, compared_at, count_runs
 from qneurons.study.errors import StudyError
 from qneurons.study.runs import Study
 
@@ -21,7 +21,8 @@ LEGEND = (
     "A cell is a network on a dataset with an activation f, with or without dropout, by one "
     "protocol. Its settings are compared: base is f itself; limit is f'(x)x; c0.02 is the q-neuron "
     "with λ = 0.02; a1 is the q-neuron with λ annealed from 1 (a2@0.25: from 2, at the rate 0.25 "
-    "instead of 0.5); m1 is the mean of a1 without its noise; n0.001 is f with gradient noise."
+    "instead of 0.5); m1 is the mean of a1 without its noise; n0.001 is f with gradient noise. "
+    f"{EVALUATION}"
 )
 HELPS, HURTS = "it helps", "it hurts"  # answers about a user's own training
 TONES = {HOLDS: "yes", FAILS: "no", HELPS: "yes", HURTS: "no"}

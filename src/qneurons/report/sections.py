@@ -67,14 +67,15 @@ class Section:
 def make_sections(results: Results, runs: Mapping[Cell, Counter[str]]) -> list[Section]:
     """All sections in their order; ``runs`` is the number of runs of each cell by state."""
     finals, known = results.finals["test_accuracy"], paper_cells()
-    of_paper = any(f.cell in known and f.epoch >= LEAST_EPOCHS for f in finals)
+    of_paper = any(f.cell in known for f in finals)
+    is_judged = any(f.cell in known and f.epoch >= LEAST_EPOCHS for f in finals)
     styles = setting_styles(sorted({final.setting for final in finals}, key=setting_order))
     *verdicts, question = judge(results)
     answers = [verdict.answer for verdict in verdicts]
     counts = ", ".join(f"{a}: {answers.count(a)}" for a in ANSWERS if a in answers)
     intro = f"{len(verdicts)} claims of the paper's section “Experiments” ({counts})."
     claims = Section(
-        "verdicts", "The paper's claims", intro, verdicts=verdicts, folded=not of_paper
+        "verdicts", "The paper's claims", intro, verdicts=verdicts, folded=not is_judged
     )
     limit = Section(
         "noise-or-limit",
@@ -98,9 +99,13 @@ def make_sections(results: Results, runs: Mapping[Cell, Counter[str]]) -> list[S
     numbers = [Section("tables", "Tables", learned_nothing(results), tables=main_tables(results))]
     if gains := draw_gains_over_base(results, styles):
         numbers.insert(0, Section("gains", "Gains", figures=gains, tables=[gains_table(results)]))
-    # Data that are not the paper's are shown before they are held against its claims.
+    # Data that are not the paper's are not held against its claims.
     return [
-        *((claims, limit, *numbers, learning) if of_paper else (*numbers, learning, limit, claims)),
+        *(
+            (claims, limit, *numbers, learning)
+            if is_judged
+            else (*numbers, learning, limit, *[claims] * of_paper)
+        ),
         Section("q-neurons", "The q-neurons of this study", figures=draw_neurons(results)),
         Section(
             "provenance",

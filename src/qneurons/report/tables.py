@@ -22,6 +22,10 @@ from qneurons.study.runs import Run
 from qneurons.study.store import CELL
 
 PAPER_PROTOCOL = "the paper's"
+EVALUATION = (
+    "q-neurons are evaluated with drawn q (eval_mode “sample”), as in the paper's code; modules of "
+    "this package are evaluated in the limit unless told otherwise."
+)
 COUNTS = ("runs", *STATES, "not begun")
 
 
@@ -46,7 +50,7 @@ def final_table(results: Results, metric: str = "test_accuracy") -> Table:
     seeds = sorted({final.estimate.n for final in rows})
     note = (
         f"Mean ± half of the 95 % t-interval over {_span(seeds)} seeds, of the runs that reached "
-        f"the last epoch of comparison. {beside_note(rows)}"
+        f"the last epoch of comparison. {beside_note(rows)} {EVALUATION}"
     )
     return _by_setting(results, compared_at(rows), rows, text, note)
 
@@ -60,7 +64,7 @@ def best_table(results: Results) -> Table:
 
     note = (
         "Peak over epochs of the mean over seeds, with its epoch after the @. It is chosen on the "
-        "test set, as in the paper, so it is a little too good."
+        f"test set, as in the paper, so it is a little too good. {EVALUATION}"
     )
     return _by_setting(results, "at its best", results.finals["test_accuracy"], text, note)
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from qneurons.schedules import Constant, Schedule, parse_schedule
+from qneurons.schedules import EXAMPLES, FORMS, Constant, Schedule, parse_schedule
 from qneurons.study.errors import StudyError
 
 # Batch size and learning rate of the paper's networks.
 PAPER_PROTOCOL = {"mnist-mlp": (64, 0.05), "mnist-cnn": (64, 0.05), "cifar-cnn": (32, 0.01)}
 NO_NORM = "-no-norm"  # ends the name of a network whose batch normalisation is left out
 LARGEST = 1e6  # allowed value of λ, φ and η: larger than any useful one, harmless in float32
+_LATE = 10**9  # an epoch in which every schedule is at its end
 
 
 @dataclass(frozen=True)
@@ -59,21 +60,17 @@ def parse_setting(text: str) -> Setting:
     if text in ("base", "limit"):
         return Setting(text)
     try:
-        if text.startswith("n"):  # its number is written as in c0.001
-            setting = Setting("gradient-noise", eta=parse_schedule(f"c{text[1:]}")(1))
-        elif text.startswith("m"):
-            setting = Setting("mean", parse_schedule(f"a{text[1:]}"))
-        else:
-            setting = Setting("q", parse_schedule(text))
-        if max(setting.eta, setting.lam(1)) > LARGEST:
+        # The numbers of n and m are written as in c0.001 and in a5.
+        kind = {"n": "gradient-noise", "m": "mean"}.get(text[:1], "q")
+        schedule = parse_schedule({"n": "c", "m": "a"}.get(text[:1], text[:1]) + text[1:])
+        if max(schedule(1), schedule.over(2)(_LATE)) > LARGEST:
             raise ValueError
-        return setting
+        return Setting(kind, eta=schedule(1)) if text[0] == "n" else Setting(kind, schedule)
     except ValueError:
         raise StudyError(
-            f"cannot read the setting {text!r}; write 'base', 'limit', 'c<lam>' (constant), "
-            "'a<lam0>', 'a<lam0>@<gamma>' or 'a<lam0>/<epochs>' (annealed), the same with m for a "
-            "(the mean without noise) or 'n<eta>' (noise on the gradients), for example 'c0.02', "
-            f"'a1', 'a2@0.25', 'a1/20', 'm1' or 'n0.001', with numbers up to {LARGEST:g}"
+            f"cannot read the setting {text!r}; write 'base', 'limit', {FORMS}, 'm<lam0>' (the mean "
+            "of 'a<lam0>', without noise) or 'n<eta>' (noise on the gradients), for example "
+            f"{EXAMPLES}, with numbers up to {LARGEST:g}"
         ) from None
 
 

@@ -15,7 +15,7 @@ from qneurons.activations import resolve
 from qneurons.study.data import DATASETS, parse_augmentation
 from qneurons.study.errors import StudyError, unknown
 from qneurons.study.networks import NETWORKS, Layer
-from qneurons.study.runs import LARGEST, Run, Study, packable, parse_setting
+from qneurons.study.runs import LARGEST, Run, Setting, Study, packable, parse_setting
 
 _PACKAGED = resources.files("qneurons") / "studies"
 MOST_RUNS = 100_000  # so that a typo such as seeds = 1000000000 does not fill the memory
@@ -83,13 +83,20 @@ _num_seeds = _is(
 )
 _seed = _is(int, "an integer from 0 to 2**63 - 1", lambda n: 0 <= n < 2**63)
 
+
+def _setting(value: Any) -> Setting:
+    setting = parse_setting(_text(value))
+    setting.lam(2)  # refuses a schedule without its number of epochs
+    return setting
+
+
 # The keys of [[grid]]. Each may have a list of values.
 _KEYS: dict[str, Callable[[Any], Any]] = {
     "dataset": lambda value: _known("dataset", value, DATASETS),
     "network": lambda value: _known("network", value, NETWORKS),
     "dropout": _is(bool, "true or false", lambda _: True),
     "activation": lambda value: resolve(_text(value)).name,
-    "setting": lambda value: str(parse_setting(_text(value))),
+    "setting": lambda value: str(_setting(value)),
     "batch_size": _count,
     "learning_rate": _is(float, "a finite number above 0", lambda x: 0 < x < math.inf),
     "learning_rate_decay": _is(float, "a number from 0 to below 1", lambda x: 0 <= x < 1),
@@ -100,7 +107,7 @@ _KEYS: dict[str, Callable[[Any], Any]] = {
     ),
     "held_out": _is(int, "an integer from 0 to 2**31 - 1", lambda n: 0 <= n < 2**31),
 }
-_OPTIONAL = [key for key in _KEYS if hasattr(Run, key)]
+_OPTIONAL = ["dropout", *(key for key in _KEYS if hasattr(Run, key))]
 
 
 def _read(where: str, value: Any, read: Callable[[Any], Any]) -> Any:
@@ -155,7 +162,7 @@ def _load(name: str, beside: Path, including: tuple[str, ...], included: dict[st
         raise StudyError(f"{label}: it is not UTF-8 ({error}); save it as UTF-8") from None
     except (ValueError, RecursionError) as error:  # not TOML; the error names the line
         raise StudyError(f"{label}: {error}") from None
-    optional = ["grid", "include", *(["seeds"] if "grid" not in table else [])]
+    optional = ["title", "grid", "include", *(["seeds"] if "grid" not in table else [])]
     _check_keys(label, table, ["title", "epochs", "seeds", "grid", "include"], optional)
     runs: dict[Run, None] = {}
 
@@ -181,7 +188,7 @@ def _load(name: str, beside: Path, including: tuple[str, ...], included: dict[st
         raise StudyError(f"{label}: no runs; add a [[grid]] or include = ['paper-mnist-mlp']")
     included[place] = Study(
         name=path.stem,
-        title=_read(f"{label}: title", table["title"], _text),
+        title=_read(f"{label}: title", table.get("title", path.stem), _text),
         epochs=_read(f"{label}: epochs", table["epochs"], _count),
         runs=tuple(runs),
     )
@@ -190,6 +197,7 @@ def _load(name: str, beside: Path, including: tuple[str, ...], included: dict[st
 
 def _runs(where: str, grid: dict[str, Any], seeds: Sequence[int]) -> list[Run]:
     _check_keys(where, grid, _KEYS, _OPTIONAL)
+    grid = {"dropout": False} | grid
     axes: dict[str, Sequence[Any]] = {
         key: _read_list(f"{where}: {key}", grid[key], read)
         for key, read in _KEYS.items()

@@ -120,6 +120,7 @@ def test_every_setting_has_a_look_of_its_own_that_does_not_hang_on_the_others():
     styles = setting_styles(SETTINGS)
     assert len(set(styles.values())) == len(SETTINGS)
     assert setting_styles(["base", "c0.02", "a1"])["a1"] == styles["a1"]
+    assert setting_styles(["c1", "cos5/20"])["cos5/20"] == setting_styles(["a5"])["a5"]
     many = setting_styles([f"c{k}" for k in range(12)])
     assert len({(style.colour, style.dash) for style in many.values()}) == 12
 

@@ -38,7 +38,7 @@ LOOK: dict[Any, Any] = {
 
 FAMILIES = {  # by the first letter of a setting; a smaller λ is lighter, also in grey
     "c": (("#56b4e9", "#0072b2", "#003a70"), "osD"),
-    "a": (("#f0a800", "#d55e00", "#7a2404"), "^vP"),
+    "a": (("#f0a800", "#d55e00", "#7a2404"), "^vP"),  # also of lin5 and cos5
     "m": (("#d08cb8", "#a8438a", "#5c1a4d"), "dhH"),
     "n": (("#5fc9a4", "#009e73", "#00523c"), "<>X"),  # also of plain activations
 }
@@ -63,6 +63,8 @@ def setting_styles(settings: Iterable[str]) -> dict[str, Style]:
             styles[setting] = Style(*NEUTRAL[setting])
         else:
             family = setting[0] if setting[1:2].isdigit() else "n"
+            if setting.startswith(("lin", "cos")):
+                family = "a"
             colours, markers = FAMILIES[family]
             k = used[family]
             styles[setting] = Style(*line_style(colours, k), markers[k % len(markers)])

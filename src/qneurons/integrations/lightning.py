@@ -1,0 +1,51 @@
+"""For Lightning: a callback that anneals λ.
+
+Without it, return a :class:`~qneurons.LambdaScheduler` from ``configure_optimizers``, as
+``{"optimizer": optimizer, "lr_scheduler": LambdaScheduler(self, "a1", optimizer=optimizer)}``.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from qneurons.integrations.intervals import Interval, check_interval, log_entries
+from qneurons.scheduler import LambdaScheduler
+from qneurons.schedules import Schedule
+
+
+class LambdaCallback(Callback):
+    """Sets λ on the q-activations of the model that a ``Trainer`` trains, and logs it.
+
+    λ is computed from the state of the trainer, so it continues where a checkpoint resumes.
+
+    Args:
+        schedule: as in :class:`~qneurons.LambdaScheduler`. If the length of the training is known,
+            ``"cos1"`` goes to 0 over the whole training, and ``"a1"`` is fitted to it.
+        interval: ``"epoch"`` to set λ once for every epoch, ``"step"`` for every step of the
+            optimizer.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule | str | Callable[[int], float] | None = None,
+        interval: Interval = "epoch",
+    ) -> None:
+        self.schedule = schedule
+        self.interval = check_interval(interval)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        is_epoch = self.interval == "epoch"
+        length = trainer.max_epochs if is_epoch else trainer.estimated_stepping_batches
+        is_known = length is not None and 0 < length < math.inf  # -1 is Lightning's infinity
+        epochs = int(length) if is_known else None
+        self._scheduler = LambdaScheduler(pl_module, self.schedule, epochs=epochs)
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        done = trainer.current_epoch if self.interval == "epoch" else trainer.global_step
+        if done + 1 != self._scheduler.epoch:
+            self._scheduler.set_epoch(done + 1)
+        self.log_dict(log_entries(self._scheduler))
