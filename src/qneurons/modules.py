@@ -39,8 +39,8 @@ class QActivation(nn.Module):
     Args:
         activation: f, as a name, a function, a module or any elementwise callable; see
             :func:`qneurons.activations.resolve`.
-        lam: λ ≥ 0. The paper uses 0.02 and 0.1; in our study (RESULTS.md) 0.1 ended better, and
-            annealing from 5 better still (:class:`~qneurons.LambdaScheduler`). Tanh in a CNN learnt
+        lam: λ ≥ 0. The paper uses 0.02 and 0.1; in our study (RESULTS.md) they ended alike, and
+            annealing from 5 or 9 better (:class:`~qneurons.LambdaScheduler`). Tanh in a CNN learnt
             nothing with either constant, but learnt when annealed. ``module.lam = 0.02`` changes λ,
             also under ``torch.compile``. It is a number and is not trained. Do not change it
             between a forward and its backward, which computes the same noise again.
@@ -48,9 +48,9 @@ class QActivation(nn.Module):
         eval_mode: ``"limit"``, :math:`f'(x)x`; ``"mean"``, :math:`E_q[g_q(x)]`; or ``"sample"``.
             The limit is the cheapest, and at the end of training, with λ of 0.18 or less, it was as
             good as a draw or better (RESULTS.md). While λ is large neither is always better: the
-            limit was better in MLPs and much worse for tanh in a CNN, where ``"sample"`` is safe.
-            The mean is looked up in a
-            table, which is built by ``eval()`` and again whenever λ or φ changes. Its error is at
+            limit was better in MLPs, and in CNNs worse with ELU on CIFAR-10 and much worse with
+            tanh, where ``"sample"`` is safe. The mean is looked up in a table, which is built by
+            ``eval()`` and again whenever λ or φ changes. Its error is at
             most 1e-6 of the mean or of min(\|x\|, 1) times the largest \|f'\|, whichever is
             larger. Quadrature, which takes 16 to hundreds of evaluations, is used for float64, for
             f without a closed form, for sin and relu2, and under the transforms of ``torch.func``.
