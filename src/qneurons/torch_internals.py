@@ -111,6 +111,12 @@ def compile_cuda(source: str, kernel: str, shared_bytes: int) -> Callable[..., N
         kernel: its name, with the arguments of a template.
         shared_bytes: how much shared memory it is launched with.
     """
-    compiled = torch.cuda._compile_kernel(source, kernel)
+    from unittest.mock import patch
+
+    from torch.utils import cpp_extension
+
+    # torch insists on a folder of headers, although a source may include none.
+    with patch.object(cpp_extension, "CUDA_HOME", cpp_extension.CUDA_HOME or "/usr/local/cuda"):
+        compiled = torch.cuda._compile_kernel(source, kernel)
     compiled.set_shared_memory_config(shared_bytes)
     return compiled

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from qneurons.study.data import DATASETS
+from qneurons.study.networks import layers as layers_of
 from qneurons.study.packs import layers, tf32_convolutions as tf32
+from qneurons.study.spec import load_study
 
 HERE = Path(__file__).parent
 EMULATED = """
@@ -54,7 +57,7 @@ def emulated(monkeypatch, tmp_path):
         return launch
 
     monkeypatch.setattr(tf32, "compile_cuda", compile_emulated)
-    monkeypatch.setattr(tf32, "_processors", lambda device: 1)
+    monkeypatch.setattr(tf32, "_device", lambda device: tf32.Device(processors=1))
     tf32._kernel.cache_clear()
     yield
     tf32._kernel.cache_clear()
@@ -84,3 +87,38 @@ def test_emulated_kernels_are_exact(emulated, name):
     )
     for ours, theirs in zip(tf32.convolve_gradients(x, grad, padding), gradients, strict=True):
         torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kilobytes", [227, 163, 99], ids=["Hopper", "Ampere", "Ada"])
+@pytest.mark.parametrize("plans", [tf32.forward_plans, tf32.gradient_plans])
+def test_plans_fit_into_the_shared_memory(plans, kilobytes):
+    device = tf32.Device(100, (kilobytes + 1) * 1024, kilobytes * 1024)
+    for network in ("mnist-cnn", "cifar-cnn"):
+        run = load_study(f"paper-{network}").runs[0]
+        for layer, size in layers_of(network, DATASETS[run.dataset].shape):
+            if layer.kind != "convolution" or size[0] < 32:
+                continue
+            shape = tf32.Convolution(size[0], layer.features, *size[1:], int(layer.same))
+            plan = tf32._best(plans, shape, device)
+            assert plan.shared_bytes <= kilobytes * 1024
+            assert plan.blocks * (plan.shared_bytes + 1024) <= (kilobytes + 1) * 1024
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("name", LAYERS)
+def test_on_the_device(name, monkeypatch):
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
+    channels, features, height, width, padding = LAYERS[name]
+    torch.manual_seed(0)
+    x = torch.randn(3, channels, 5, height, width, device="cuda")
+    weight = torch.randn(3, features, channels, 3, 3, device="cuda") / (9 * channels) ** 0.5
+    inputs = [t.requires_grad_() for t in (x, weight, torch.randn(3, features, device="cuda"))]
+    assert layers._convolutions(x, features) is tf32
+    wide = [t.detach().double().requires_grad_() for t in inputs]
+    ours, exact = (layers.convolve(*tensors, padding=padding) for tensors in (inputs, wide))
+    grad = torch.randn_like(ours)
+    results = ours, *torch.autograd.grad(ours, inputs, grad)
+    references = exact, *torch.autograd.grad(exact, wide, grad.double())
+    for result, reference in zip(results, references, strict=True):
+        assert (result - reference).norm() < 2e-3 * reference.norm()

@@ -2,10 +2,10 @@
 
 import functools
 import math
-from collections.abc import Iterator
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,9 +15,16 @@ from qneurons.torch_internals import compile_cuda
 
 _SOURCE = Path(__file__).with_name("convolutions.cu").read_text()
 _TAPS, _WARP, _BLOCK = KERNEL**2, 32, 32  # a block has so many channels and features at a time
-_SHARED_BYTES = 227 * 1024  # of a multiprocessor, of which every block needs 1 KiB for itself
-_REGISTERS = 65536
+_REGISTERS = 65536  # of a multiprocessor
 _WAVES = 4  # of blocks that sum gradients: fewer leave multiprocessors idle at the end
+
+
+class Device(NamedTuple):
+    """What the plans depend on; the default is an H200."""
+
+    processors: int = 132
+    shared_bytes: int = 228 * 1024  # of a multiprocessor
+    shared_bytes_of_block: int = 227 * 1024
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,8 @@ class Convolution:
 
     @classmethod
     def of(cls, x: Tensor, features: int, padding: int) -> "Convolution":
-        return cls(x.shape[1], features, *x.shape[3:], padding)
+        _, channels, _, height, width = x.shape
+        return cls(channels, features, height, width, padding)
 
     @property
     def size(self) -> tuple[int, int]:
@@ -85,14 +93,8 @@ class Plan:
     warps: int
     products: int  # of 16 positions by a warp at a time; 0 for gradients
     shared_bytes: int
-    cost: float
-
-    @property
-    def blocks(self) -> int:
-        """How many blocks a multiprocessor holds."""
-        by_memory = _SHARED_BYTES // (self.shared_bytes + 1024)
-        registers = 72 + 16 * self.products if self.products else 128
-        return min(by_memory, _REGISTERS // (registers * self.warps * _WARP))
+    blocks: int  # that a multiprocessor holds
+    cost: float  # an estimate of the cycles that an output takes
 
 
 def _stride(size: int, spread: int) -> int:
@@ -100,12 +102,17 @@ def _stride(size: int, spread: int) -> int:
     return spread * (units if units % 2 else units + 1)
 
 
-# The costs below were fitted to 100 plans on an H200 and follow their times within a tenth.
+def _blocks(device: Device, shared_bytes: int, warps: int, registers: int) -> int:
+    if shared_bytes > device.shared_bytes_of_block:
+        return 0
+    by_memory = device.shared_bytes // (shared_bytes + 1024)  # a block needs 1 KiB for itself
+    return min(by_memory, _REGISTERS // (registers * warps * _WARP))
 
 
-def forward_plans(convolution: Convolution) -> list[Plan]:
-    """From the cheapest on, by an estimate of the cycles that an output takes."""
-    plans = []
+# The costs were fitted to 102 plans on an H200, and follow their times within a tenth.
+
+
+def forward_plans(convolution: Convolution, device: Device) -> Iterator[Plan]:
     steps = _TAPS * convolution.channels / 8
     for tile in convolution.tiles():
         floats = _BLOCK * (_stride(tile.images * tile.area, 8) + _TAPS * _BLOCK)
@@ -113,45 +120,48 @@ def forward_plans(convolution: Convolution) -> list[Plan]:
         positions = tile.images * math.ceil(tile.rows * tile.pitch / 16)
         for products in (3, 4, 5):
             warps = math.ceil(positions / products)
-            plan = Plan(tile, warps, products, 4 * floats, 0.0)
-            if not 3 <= warps <= 16 or plan.blocks < 1:
+            blocks = _blocks(device, 4 * floats, warps, 72 + 16 * products)
+            if warps > 16 or blocks == 0:
                 continue
             multiply = 8 * steps * warps * products
             copy = 0.375 * convolution.channels * (tile.images * tile.area + _TAPS * _BLOCK)
             copy += 32 * warps * products
-            plans.append(replace(plan, cost=(multiply + copy / plan.blocks) / tile.outputs))
-    return sorted(plans, key=lambda plan: plan.cost)
+            cost = (multiply + copy / blocks) / tile.outputs
+            yield Plan(tile, warps, products, 4 * floats, blocks, cost)
 
 
-def gradient_plans(convolution: Convolution) -> list[Plan]:
-    """From the cheapest on, by an estimate of the cycles that an output takes."""
-    plans = []
+def gradient_plans(convolution: Convolution, device: Device) -> Iterator[Plan]:
+    warps = 8
     for tile in convolution.tiles():
         area = math.ceil(tile.rows * tile.pitch / 8) * 8
         stage = _stride(tile.images * tile.area + 10, 4) + _stride(tile.images * area, 4)
         shared_bytes = 4 * _BLOCK * max(2 * stage, _BLOCK * _TAPS + 1)
-        plan = Plan(tile, 8, 0, shared_bytes, 0.0)
-        if plan.blocks < 1:
+        blocks = _blocks(device, shared_bytes, warps, 128)
+        if blocks == 0:
             continue
         work = tile.images * (3.5 * _TAPS * area + 2 * (tile.area + area))
-        exposed = 1.1 if plan.blocks == 1 else 1.0
-        cost = (exposed * work + 300 + 1000 / plan.blocks) / tile.outputs
-        plans.append(replace(plan, cost=cost))
-    return sorted(plans, key=lambda plan: plan.cost)
+        exposed = 1.1 if blocks == 1 else 1.0
+        cost = (exposed * work + 300 + 1000 / blocks) / tile.outputs
+        yield Plan(tile, warps, 0, shared_bytes, blocks, cost)
 
 
 @functools.cache
-def _processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count
+def _best(plans: Callable[..., Iterator[Plan]], convolution: Convolution, device: Device) -> Plan:
+    return min(plans(convolution, device), key=lambda plan: plan.cost)
 
 
 @functools.cache
-def _best(convolution: Convolution, gradients: bool) -> Plan:
-    return (gradient_plans if gradients else forward_plans)(convolution)[0]
+def _device(device: torch.device) -> Device:
+    found: Any = torch.cuda.get_device_properties(device)
+    return Device(
+        found.multi_processor_count,
+        found.shared_memory_per_multiprocessor,
+        found.shared_memory_per_block_optin,
+    )
 
 
 @functools.cache
-def _kernel(plan: Plan, has_bias: bool) -> Any:
+def _kernel(plan: Plan, has_bias: bool, device: torch.device) -> Any:
     tile = plan.tile
     shape = (*astuple(tile.of), tile.rows, tile.images, plan.warps)
     if plan.products:
@@ -162,7 +172,9 @@ def _kernel(plan: Plan, has_bias: bool) -> Any:
 
 
 def is_supported(x: Tensor, features: int) -> bool:
-    return x.shape[1] % _BLOCK == 0 and features % _BLOCK == 0
+    """True if the kernels can be used for x on its device."""
+    fits = x.shape[1] % _BLOCK == 0 and features % _BLOCK == 0
+    return fits and torch.cuda.get_device_capability(x.device) >= (8, 0)  # which has tf32
 
 
 def convolve(
@@ -172,10 +184,10 @@ def convolve(
     runs, _, batch, *_ = x.shape
     features = weight.shape[1]
     convolution = Convolution.of(x, features, padding)
-    plan = plan or _best(convolution, False)
+    plan = plan or _best(forward_plans, convolution, _device(x.device))
     out = torch.empty(runs, features, batch, *convolution.size, device=x.device)
     tensors = x, arranged(weight), x if bias is None else bias, out
-    _kernel(plan, bias is not None)(
+    _kernel(plan, bias is not None, x.device)(
         (plan.tile.count(batch) * features // _BLOCK, runs, 1),
         (plan.warps * _WARP, 1, 1),
         [*tensors, batch, *x.stride()[:3]],
@@ -198,13 +210,14 @@ def convolve_gradients(
     runs, channels, batch, *_ = x.shape
     features = grad.shape[1]
     convolution = Convolution.of(x, features, padding)
-    plan = plan or _best(convolution, True)
+    device = _device(x.device)
+    plan = plan or _best(gradient_plans, convolution, device)
     blocks = features // _BLOCK * (channels // _BLOCK)
-    wanted = math.ceil(_WAVES * _processors(x.device) * plan.blocks / (blocks * runs))
+    wanted = math.ceil(_WAVES * device.processors * plan.blocks / (blocks * runs))
     parts = min(wanted, plan.tile.count(batch))
     weights = x.new_empty(parts, runs, features, channels, KERNEL, KERNEL)
     biases = x.new_empty(parts, runs, features)
-    _kernel(plan, False)(
+    _kernel(plan, False, x.device)(
         (blocks, parts, runs),
         (plan.warps * _WARP, 1, 1),
         [x, grad, weights, biases, batch, *x.stride()[:3]],
