@@ -2,8 +2,8 @@
 
     python benchmarks/bench_step.py [--activation elu] [--precision tf32 fp32]
 
-A pass is a training step, or a forward in evaluation. Rows are appended to
-results/activation-cpu.csv (or -cuda), which performance.py reads.
+A pass is a training step, or a forward in evaluation, on CUDA also as a CUDA graph. Rows are
+appended to results/activation-cpu.csv (or -cuda), which performance.py reads.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from qneurons.provenance import provenance
 from qneurons.study.networks import build
 from qneurons.study.packs.pack import computing
 
-PASSES = TRAINING, EVALUATION = "training step", "evaluation"
+TRAINING, EVALUATION, GRAPH = "training step", "evaluation", "evaluation as a CUDA graph"
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class StepCase:
                 model = build("mnist-cnn", images.shape[1:], resolve(self.activation), kind)
                 model.to(device)
                 with failure_noted(row):
-                    calls[variant] = (
-                        training_step(model, images, labels)
-                        if self.step == TRAINING
-                        else evaluation(model, images)
-                    )
+                    if self.step == TRAINING:
+                        calls[variant] = training_step(model, images, labels)
+                    else:
+                        forward = evaluation(model, images)
+                        calls[variant] = captured(forward) if self.step == GRAPH else forward
             timings = measure(calls, device, seconds=seconds)
         for variant, timing in timings.items():
             rows[variant] |= timing
@@ -80,23 +80,27 @@ def training_step(model, images, labels):
         compute_loss(images, labels).backward()
         optimizer.step()
 
-    if not on_cuda:
-        return step
+    # The gradients are dropped, so that those of the capture lie in the graph's own memory.
+    return captured(step, optimizer.zero_grad) if on_cuda else step
+
+
+def captured(call, before_capture=lambda: None):
+    """Replays a CUDA graph of the call."""
     side = torch.cuda.Stream()  # capturing needs a warm-up on another stream
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
-            step()
+            call()
     torch.cuda.current_stream().wait_stream(side)
-    optimizer.zero_grad()  # so that the gradients of the capture lie in the graph's own memory
+    before_capture()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        step()
+        call()
     return graph.replay
 
 
 def evaluation(model, images):
-    """A forward in evaluation, in eager mode and in the limit."""
+    """A forward in evaluation, in the limit."""
     for module in model.eval().modules():
         if isinstance(module, qn.QActivation):
             module.eval_mode = "limit"
@@ -118,10 +122,13 @@ def main():
     device = torch.device(options.device)
     path = bench.results_file(Path(__file__).parent / "results", device)
     origin = provenance(device, shlex.join(["python", *sys.argv]))
+    passes = [(TRAINING, 64), (EVALUATION, 64), (EVALUATION, 1000)]
+    if device.type == "cuda":
+        passes.append((GRAPH, 64))
     cases = [
         StepCase(options.activation, precision, batch, step)
         for precision in options.precision
-        for step, batch in ((TRAINING, 64), (EVALUATION, 64), (EVALUATION, 1000))
+        for step, batch in passes
     ]
     for case in cases:
         rows = bench.run(case, device, seconds=options.seconds)
