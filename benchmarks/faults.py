@@ -1,14 +1,15 @@
 """A fault campaign: a study must lose nothing that was saved, whatever goes wrong.
 
-    python benchmarks/faults.py --kills 200 --docs    # and puts the tables into docs/reliability.md
+    python benchmarks/faults.py --kills 1200 --docs   # and puts the tables into docs/reliability.md
     python benchmarks/faults.py --seconds 60          # a short one
 
 Processes of `qneurons study run` that train real packs are killed at random moments: alone, two on
 one store, and four on one store, of which some are stopped for a while, terminated or limited in
 the size of their files. Stores are merged while they are trained, clocks jump, disks are full,
-folders are read-only or another user's, files of a store are truncated, changed and zeroed.
-Afterwards the study must give the same results, bit for bit, as one that was not
-interrupted. Exits with 1 otherwise. The tests of full disks need the right to mount a disk.
+folders are read-only or another user's, files of a store are truncated, changed and zeroed, nodes
+of a Ray cluster are killed. Afterwards the study must give the same results, bit for bit, as one
+that was not interrupted. Exits with 1 otherwise. The tests of full disks need the right to mount a
+disk.
 """
 
 import argparse
@@ -24,7 +25,7 @@ import time
 from pathlib import Path
 
 import torch
-from fault_campaign import clocks, damage, disks, kills, merges
+from fault_campaign import clocks, damage, disks, kills, merges, nodes
 from fault_campaign.processes import Command, kill_the_living, start, undisturbed
 from fault_campaign.trials import Bench, Fault
 from fault_campaign.verdict import Results, results
@@ -90,6 +91,9 @@ def campaign(options, folder: Path) -> tuple[list[kills.Killing], list[Fault]]:
         *damage.damages(bench, folder, most, draw),
         damage.mended(bench, folder, 4 * trials, draw),
     ]
+    if not options.seconds:  # starting a cluster alone takes half a minute
+        num_nodes = max(1, options.kills // 20)
+        faults.append(nodes.killed_nodes(long, expected, folder, num_nodes, draw))
     return killing, faults
 
 

@@ -55,6 +55,10 @@ BAD_CALLS = {
         lambda: q_activation(FLOATS, "elu", torch.tensor([0.1, -2.0, 1.0])),
         (ValueError, r"lam.* 0 or more.* -2\.0"),
     ),
+    "lam tensor beyond float32": (
+        lambda: q_activation(FLOATS, "elu", torch.tensor(1e300, dtype=torch.float64)),
+        (ValueError, r"lam.* finite in float32.* 1e\+300"),
+    ),
     "nan lam tensor": (
         lambda: q_activation(FLOATS, "elu", torch.tensor(math.nan)),
         (ValueError, "lam.* nan"),

@@ -1,5 +1,6 @@
 """The fault campaign would find what it looks for; CI runs a minute of it."""
 
+import contextlib
 import json
 import os
 import random
@@ -17,7 +18,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.append(str(BENCHMARKS))
 
 import faults
-from fault_campaign import damage, kills
+from fault_campaign import damage, kills, nodes
 from fault_campaign.processes import Command, Process
 from fault_campaign.trials import Bench, Fault
 from fault_campaign.verdict import Verdict, judge, results
@@ -187,3 +188,29 @@ def test_the_tables_go_between_their_marks_with_the_raw_numbers_beside(tmp_path,
     raw = json.loads((tmp_path / "faults.json").read_text())
     assert raw["origin"] == origin
     assert [each["kills"] for each in raw["kills"]] == [9, 8, 7]
+
+
+@pytest.mark.parametrize(("code", "lost"), [(0, 0), (0, 1), (70, 0)])
+def test_a_killed_node_must_lose_nothing_and_let_the_study_end(
+    store, tmp_path, monkeypatch, code, lost
+):
+    pytest.importorskip("ray")
+    save(store, 3, 3, keep=False)
+    process = Process(0, 0, 0, 0.0, reported={RUNS[0].id: 3 + lost})
+    killed = []
+
+    def moments(process, draw):
+        yield from range(3)
+        process.code = code
+
+    cluster = nodes.Nodes({}, "127.0.0.1:6379", None)
+    monkeypatch.setattr(nodes.Nodes, "kill", lambda self, number: killed.append(number))
+    monkeypatch.setattr(nodes, "cluster", lambda: contextlib.nullcontext(cluster))
+    monkeypatch.setattr(nodes, "start", lambda command, folder, first: process)
+    monkeypatch.setattr(nodes, "moments", moments)
+    store.folder.rename(tmp_path / "cluster-0")
+    expected = results(Store.open(tmp_path / "cluster-0", readonly=True))
+    fault = nodes.killed_nodes(Command(tmp_path), expected, tmp_path, 2, random.Random(0))
+    assert fault.injected == len(killed) == 2
+    assert bool(fault.wrong) == bool(code or lost)
+    assert (fault.resumed, fault.tried) == (not lost, 1)

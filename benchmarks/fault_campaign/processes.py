@@ -57,6 +57,7 @@ class Command:
     """``study run`` of a file, in packs of two."""
 
     file: Path
+    options: tuple[str, ...] = ()
 
     @classmethod
     def write(cls, file: Path, *, epochs: int, seeds: int, activations: list[str]) -> "Command":
@@ -65,7 +66,7 @@ class Command:
 
     def arguments(self, store: Path) -> list[str]:
         options = ["--store", str(store), "--pack", "2", "--device", "cpu"]
-        return ["study", "run", str(self.file), *options]
+        return ["study", "run", str(self.file), *options, *self.options]
 
 
 @dataclass

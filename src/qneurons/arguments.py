@@ -80,10 +80,11 @@ def check_lam(lam: float | Tensor, x: Tensor) -> float | Tensor:
         )
     # Reading values would wait for a device, break a trace or fail under a transform.
     if lam.device.type == "cpu" and not torch.compiler.is_compiling() and not is_func_tensor(lam):
-        bad = lam[~((lam >= 0) & (lam < math.inf))]
+        bad = lam[~((lam >= 0) & (lam.float() < math.inf))]
         if bad.numel():
             raise ValueError(
-                f"every value of lam must be finite, 0 or more, got {bad.flatten()[0].item()!r}"
+                "every value of lam must be finite in float32, 0 or more, got "
+                f"{bad.flatten()[0].item()!r}"
             )
     return lam
 

@@ -10,6 +10,8 @@ four facts:
 * For δ < -1 the terms of the plain quotient add up (if f(0) = 0), so it is accurate as it stands.
 * b is computed as x(1 + δ). x + h loses all digits near δ = -1 and is used in exponents only.
 
+At ±inf g and dg/dx have their limits; sin has none, and gives NaN.
+
 A function of a row takes x and δ ≠ 0 of one floating dtype and shape, ``with_slope``, and the row's
 parameters. Autograd never differentiates it, so a branch that ``where`` discards may overflow.
 Autograd does differentiate the plain activations and derivatives in this file.
@@ -60,6 +62,32 @@ def _into(buffer: Tensor) -> dict[str, Any]:
     return {} if traced else {"out": buffer}
 
 
+def _finite(x: Tensor) -> Tensor:
+    """x with the largest finite number for inf, which in sums and products would become NaN."""
+    largest = torch.finfo(x.dtype).max
+    return x.clamp(-largest, largest)
+
+
+def _times(x: Tensor, factor: Tensor) -> Tensor:
+    """The product, and 0 where the factor is 0 and x infinite."""
+    return torch.where(factor == 0, 0.0, x * factor)
+
+
+def _split(x: Tensor, unit: float = 1.0) -> tuple[Tensor, Tensor]:
+    """x as a sum whose first part is finite. f is straight where the second part is not 0.
+
+    ``unit`` is the scale on which f bends. At the bound even |b| is some hundred units, or b is 0.
+    """
+    bound = min(4096 * unit / torch.finfo(x.dtype).eps, torch.finfo(x.dtype).max)
+    y = x.clamp(-bound, bound)
+    return y, x - y
+
+
+def _extended(value: Tensor, rest: Tensor, delta: Tensor) -> Tensor:
+    """g of an f that tends to relu plus constants, from g of the first part of x."""
+    return value + q_relu(rest, delta, False)[0]
+
+
 def _across(x: Tensor, delta: Tensor, f: Function, beside: Tensor) -> Tensor:
     """g: the plain quotient where zero lies between the points, ``beside`` elsewhere."""
     return torch.where(delta < -1, (f(x * (1 + delta)) - f(x)) / delta, beside)
@@ -79,11 +107,9 @@ def q_identity(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
 
 def q_relu(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
     crossing, negative, q = delta < -1, x < 0, 1 + delta
-    value = torch.where(crossing, torch.where(negative, x * q, -x) / delta, x.clamp(min=0))
-    if not with_slope:
-        return value, None
-    slope = torch.where(crossing, torch.where(negative, q, -1) / delta, (~negative).to(x.dtype))
-    return value, slope
+    crossed = torch.where(negative, q, -1) / delta
+    value = torch.where(crossing, x * crossed, x.clamp(min=0))
+    return value, torch.where(crossing, crossed, (~negative).to(x.dtype)) if with_slope else None
 
 
 def relu2(x: Tensor) -> Tensor:
@@ -100,14 +126,16 @@ def q_relu2(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
 def q_leaky_relu(
     x: Tensor, delta: Tensor, with_slope: bool, negative_slope: float
 ) -> ValueAndSlope:
-    value, slope = q_relu(x, delta, with_slope)
-    value = negative_slope * x + (1 - negative_slope) * value
-    return value, None if slope is None else negative_slope + (1 - negative_slope) * slope
+    _, relu_slope = q_relu(x, delta, True)
+    assert relu_slope is not None
+    slope = negative_slope + (1 - negative_slope) * relu_slope
+    return _times(x, slope), slope
 
 
 def _clamp_change(x: Tensor, delta: Tensor, low: float, high: float) -> Tensor:
     clamped = x.clamp(low, high)
-    change = torch.where(clamped == 0, x * (1 + delta), x * delta + (x - clamped))
+    near, far = x * delta + (x - clamped), x * (1 + delta) - clamped
+    change = torch.where((clamped == 0) | (delta < -0.5), far, near)
     return torch.minimum(torch.maximum(change, low - clamped), high - clamped)
 
 
@@ -120,6 +148,7 @@ def _inside(x: Tensor, delta: Tensor, low: float, high: float) -> tuple[Tensor, 
 def q_hardtanh(
     x: Tensor, delta: Tensor, with_slope: bool, min_val: float, max_val: float
 ) -> ValueAndSlope:
+    x = _finite(x)
     x_inside, b_inside = _inside(x, delta, min_val, max_val)
     both = x_inside & b_inside
     value = torch.where(both, x, _clamp_change(x, delta, min_val, max_val) / delta)
@@ -151,9 +180,11 @@ def hardswish_derivative(x: Tensor) -> Tensor:
 
 
 def q_hardswish(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    given, x, q = x, _finite(x), 1 + delta
     c, far = 1 + delta.clamp(max=0), x * (1 + delta.clamp(min=0))
     change = _clamp_change(x, delta, -3.0, 3.0) / 6 / delta
-    value = _across(x, delta, hardswish, x * (((far + 3) / 6).clamp(0, 1) + c * change))
+    crossed = (q * hardsigmoid(x * q) - hardsigmoid(x)) / delta
+    value = _times(given, torch.where(delta < -1, crossed, hardsigmoid(far) + c * change))
     if not with_slope:
         return value, None
     x_inside, b_inside = _inside(x, delta, -3.0, 3.0)
@@ -171,17 +202,19 @@ def q_hardswish(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
 def q_elu(x: Tensor, delta: Tensor, with_slope: bool, alpha: float) -> ValueAndSlope:
     # In place and without ``where``, to come close to plain ELU's speed. Below zero elu' = elu + 1,
     # so value and slope share the change of expm1(min(y, 0)).
+    x, rest = _split(x)
     h = x * delta
     positive = x.relu()
+    negative = positive - x
     below = h + positive
-    negative = positive.sub_(x)
     below = torch.minimum(below, negative, **_into(below))  # the part of h below zero
+    above = torch.maximum(h.sub_(negative), positive.neg_(), **_into(h))
     larger = below.relu().sub_(negative).exp_()  # elu' at max(x, b)
     exponent = below.abs().neg_()
-    h.sub_(below)
     sign = below.sign_()
     change = _expm1(exponent).mul_(larger).mul_(sign)  # from b to x
-    value = torch.div(h.sub_(change, alpha=alpha), delta, **_into(h))
+    value = torch.div(above.sub_(change, alpha=alpha), delta, **_into(above))
+    value = _extended(value, rest, delta)
     if not with_slope:
         return value, None
     # Anchored at min(x, b), where elu' is smaller. The weight of the change is the other point over
@@ -204,8 +237,9 @@ def q_selu(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
 
 
 def q_celu(x: Tensor, delta: Tensor, with_slope: bool, alpha: float) -> ValueAndSlope:
+    x, rest = _split(x, unit=alpha)
     value, slope = q_elu(x / alpha, delta, with_slope, 1.0)
-    return alpha * value, slope
+    return _extended(alpha * value, rest, delta), slope
 
 
 # --- sigmoid, tanh, softplus ----------------------------------------------------------------------
@@ -228,6 +262,7 @@ def _sigmoid_change(near: Tensor, far: Tensor, gap: Tensor, size: Tensor) -> tup
 
 
 def q_sigmoid(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    x = _finite(x)
     z, q = x.abs(), 1 + delta
     e_near = torch.exp(-z * q.clamp(0, 1))  # 1 when zero lies between the points
     spread = torch.sigmoid(z) * torch.sigmoid((z * q).abs())
@@ -260,12 +295,14 @@ def softplus_derivative(x: Tensor, beta: float) -> Tensor:
 
 def q_softplus(x: Tensor, delta: Tensor, with_slope: bool, beta: float) -> ValueAndSlope:
     # softplus(y) = relu(y) + log1p(exp(-|y|)), and the second term is even.
+    x, rest = _split(x, unit=1 / beta)
     x = beta * x
     z, stretch = x.abs(), torch.where(delta < -1, -2 - delta, delta)  # |1 + δ| - 1
     e_near = torch.exp(-z * (1 + stretch.clamp(max=0)))
     far = z * (1 + stretch.clamp(min=0))
     fall = torch.log1p(-_expm1(-z * stretch.abs()) * e_near * torch.sigmoid(far))
     value = (q_relu(x, delta, False)[0] - torch.copysign(fall, stretch) / delta) / beta
+    value = _extended(value, rest, delta)
     if not with_slope:
         return value, None
     near, far, gap, size, c = Span.of(x, delta)
@@ -302,10 +339,12 @@ def _gated(
     factor: Callable[[Span], Factor],
 ) -> ValueAndSlope:
     """g of f(y) = y s(y) with s(y) + s(-y) = 1. As f(y) = y + f(-y), one side is enough."""
+    x, rest = _split(x)
     span = Span.of(x, delta)
     s, negative = factor(span), x < 0
     below = s.product(-x.abs(), span.c)
     value = _across(x, delta, f, torch.where(negative, below, x + below))
+    value = _extended(value, rest, delta)
     if not with_slope:
         return value, None
     below = s.product_slope(-span.near, -span.far, span.c)
@@ -339,8 +378,9 @@ def quick_gelu_derivative(x: Tensor) -> Tensor:
 
 
 def q_quick_gelu(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    x, rest = _split(x)
     value, slope = q_silu(QUICK_GELU_SCALE * x, delta, with_slope)
-    return value / QUICK_GELU_SCALE, slope
+    return _extended(value / QUICK_GELU_SCALE, rest, delta), slope
 
 
 def normal_tail(z: Tensor) -> Tensor:
@@ -442,9 +482,10 @@ def mish_derivative(x: Tensor) -> Tensor:
 
 
 def q_mish(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
+    x, rest = _split(x)
     span = Span.of(x, delta)
     factor = _mish_factor(x, span)
-    value = _across(x, delta, mish, factor.product(x, span.c))
+    value = _extended(_across(x, delta, mish, factor.product(x, span.c)), rest, delta)
     if not with_slope:
         return value, None
     near, far = torch.copysign(span.near, x), torch.copysign(span.far, x)
@@ -460,12 +501,13 @@ def softsign_derivative(x: Tensor) -> Tensor:
 
 
 def q_softsign(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
-    b = x * (1 + delta)
-    spread = (1 + x.abs()) * (1 + b.abs())
-    value = _across(x, delta, F.softsign, x / spread)
+    b = _times(x, 1 + delta)
+    x_ratio, b_ratio, b_next = F.softsign(_finite(x)), F.softsign(_finite(b)), 1 + b.abs()
+    value = torch.where(delta < -1, (b_ratio - x_ratio) / delta, x_ratio / b_next)
     if not with_slope:
         return value, None
-    return value, _slope_across(x, delta, softsign_derivative, (1 - x * b) / spread / spread)
+    both = 1 / (1 + x.abs()) / b_next  # (1 - xb) both² would overflow
+    return value, _slope_across(x, delta, softsign_derivative, (both - x_ratio * b_ratio) * both)
 
 
 def q_sin(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:

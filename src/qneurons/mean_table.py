@@ -170,9 +170,11 @@ def _look_up(x: Tensor, pieces: Tensor, centres: Tensor) -> Tensor:
         piece += num * torch.arange(num_tables, device=x.device).view(-1, *[1] * (x.dim() - 1))
     rows = pieces.flatten(1)  # with five calls, because rows[:, piece] takes longer
     chosen = [row.index_select(0, piece.flatten()).view(x.shape) for row in rows]
-    step, means = wide - chosen[0], chosen[-1]
-    for coefficient in chosen[-2:0:-1]:
-        means = coefficient + step * means
+    origin, mean, slope, curvature, third = chosen
+    step = wide - origin
+    finite = step.clamp(-torch.finfo(step.dtype).max, torch.finfo(step.dtype).max)
+    slope = slope + finite * (curvature + finite * third)
+    means = mean + torch.where(slope == 0, 0.0, step * slope)  # not inf · 0
     return _as_laid_out(x, means.to(x.dtype))
 
 

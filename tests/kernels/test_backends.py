@@ -8,7 +8,9 @@ from qneurons.activations import resolve, rows
 from qneurons.kernels import kernel_row, plain
 
 # numpy's, in Triton's interpreter
-pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:(overflow|invalid value) encountered:RuntimeWarning"
+)
 
 ROWS = [row for row in rows() if row.difference is not None]
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

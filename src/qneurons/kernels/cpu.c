@@ -130,24 +130,32 @@ typedef void Forward(const float *restrict x, const float *restrict delta, float
 typedef void Backward(const float *restrict x, const float *restrict delta,
                       const float *restrict grad, float *restrict out, float first, float second);
 
-/* Each row; its form for delta > -1; the largest |delta x| for which that form is right; and, if the
-   row is linear between kinks, its two kinks. ``first`` and ``second`` are its parameters. */
+/* Each row; its form for delta > -1; its form far from zero; the largest |delta x| for which the first
+   is right; and, if the row is linear between kinks, its two kinks. ``first`` and ``second`` are its
+   parameters. */
 #define ANY FLT_MAX
 #define LINEAR INFINITY
 #define SMOOTH NAN, NAN
 #define ROWS(DO)                                                                                  \
-    DO(identity, q_identity, LINEAR, SMOOTH) DO(relu, q_relu, ANY, 0, 0)                          \
-    DO(leaky_relu, q_leaky_relu, ANY, 0, 0) DO(hardtanh, small_hardtanh, ANY, first, second)      \
-    DO(relu6, small_relu6, ANY, 0, 6) DO(hardswish, small_hardswish, ANY, SMOOTH)                 \
-    DO(elu, small_elu, 3, SMOOTH) DO(unit_elu, small_unit_elu, 3, SMOOTH)                         \
-    DO(selu, small_selu, 3, SMOOTH) DO(celu, small_celu, at_most(3 * first, ANY / 2), SMOOTH)     \
-    DO(sigmoid, small_sigmoid, 3, SMOOTH) DO(tanh, small_tanh, 1.5f, SMOOTH)                      \
-    DO(softplus, q_softplus, ANY, SMOOTH) DO(silu, small_silu, 3, SMOOTH)                         \
-    DO(gelu, small_gelu, 0.5f, SMOOTH) DO(gelu_tanh, q_gelu_tanh, ANY, SMOOTH)                    \
-    DO(relu2, q_relu2, ANY, SMOOTH)                                                               \
-    DO(quick_gelu, small_quick_gelu, 3 / 1.702f, SMOOTH) DO(mish, q_mish, ANY, SMOOTH)            \
-    DO(hardsigmoid, small_hardsigmoid, ANY, -3, 3) DO(softsign, q_softsign, ANY, SMOOTH)          \
-    DO(sin, q_sin, ANY, SMOOTH) DO(delta, q_delta, ANY, SMOOTH)
+    DO(identity, q_identity, q_identity, LINEAR, SMOOTH) DO(relu, q_relu, q_relu, ANY, 0, 0)      \
+    DO(leaky_relu, q_leaky_relu, q_leaky_relu, ANY, 0, 0)                                         \
+    DO(hardtanh, small_hardtanh, far_hardtanh, ANY, first, second)                                \
+    DO(relu6, small_relu6, far_relu6, ANY, 0, 6)                                                  \
+    DO(hardswish, small_hardswish, far_hardswish, ANY, SMOOTH)                                    \
+    DO(elu, small_elu, far_elu, 3, SMOOTH) DO(unit_elu, small_unit_elu, far_unit_elu, 3, SMOOTH)  \
+    DO(selu, small_selu, far_selu, 3, SMOOTH)                                                     \
+    DO(celu, small_celu, far_celu, at_most(3 * first, ANY / 2), SMOOTH)                           \
+    DO(sigmoid, small_sigmoid, far_sigmoid, 3, SMOOTH)                                            \
+    DO(tanh, small_tanh, far_tanh, 1.5f, SMOOTH)                                                  \
+    DO(softplus, q_softplus, far_softplus, ANY, SMOOTH)                                           \
+    DO(silu, small_silu, far_silu, 3, SMOOTH) DO(gelu, small_gelu, far_gelu, 0.5f, SMOOTH)        \
+    DO(gelu_tanh, q_gelu_tanh, far_gelu_tanh, ANY, SMOOTH)                                        \
+    DO(relu2, q_relu2, q_relu2, ANY, SMOOTH)                                                      \
+    DO(quick_gelu, small_quick_gelu, far_quick_gelu, 3 / 1.702f, SMOOTH)                          \
+    DO(mish, q_mish, far_mish, ANY, SMOOTH)                                                       \
+    DO(hardsigmoid, small_hardsigmoid, far_hardsigmoid, ANY, -3, 3)                               \
+    DO(softsign, q_softsign, far_softsign, ANY, SMOOTH) DO(sin, q_sin, q_sin, ANY, SMOOTH)        \
+    DO(delta, q_delta, q_delta, ANY, SMOOTH)
 
 #define LOOPS(name, form, steps)                                                                  \
     static void forward_##name(const float *restrict x, const float *restrict delta,              \
@@ -161,18 +169,19 @@ typedef void Backward(const float *restrict x, const float *restrict delta,
         for (int i = 0; i < PIECE; i++)                                                           \
             out[i] = grad[i] * form(x[i], delta[i], first, second, steps).slope;                  \
     }
-#define DEFINE(name, form, ...)                                                                   \
-    LOOPS(name, q_##name, CROSSING) LOOPS(small_##name, form, SMALL)                              \
-    LOOPS(tiny_##name, form, TINY) LOOPS(still_##name, form, STILL)                               \
+#define DEFINE(name, form, far, ...)                                                              \
+    LOOPS(name, q_##name, CROSSING) LOOPS(far_##name, far, CROSSING)                              \
+    LOOPS(small_##name, form, SMALL) LOOPS(tiny_##name, form, TINY)                               \
+    LOOPS(still_##name, form, STILL)                                                              \
     LOOPS(limit_##name, limit_##name, NO_STEP)
 ROWS(DEFINE)
 
-#define ENTRY(name, form, ...)                                                                    \
+#define ENTRY(name, ...)                                                                          \
     {"q_" #name,                                                                                  \
      {forward_limit_##name, forward_still_##name, forward_tiny_##name, forward_small_##name,      \
-      forward_##name},                                                                            \
+      forward_##name, forward_far_##name},                                                        \
      {backward_limit_##name, backward_still_##name, backward_tiny_##name, backward_small_##name,  \
-      backward_##name}},
+      backward_##name, backward_far_##name}},
 static const struct {
     const char *name;
     Forward *forward[NUM_STEPS];
@@ -182,7 +191,7 @@ static const struct {
 #define NUMBER(name, ...) ROW_##name,
 enum { ROWS(NUMBER) NUM_ROWS };
 
-#define LIMITS(name, form, ...) {__VA_ARGS__},
+#define LIMITS(name, form, far, ...) {__VA_ARGS__},
 typedef struct {
     float small, low, high;
 } Limits;
@@ -301,12 +310,14 @@ static int is_near_kink(const float *restrict x, float low, float high, float re
 /* The kind of steps in a piece, where no |delta| is above reach. */
 static int choose_steps(const Job *job, const float *x, float reach) {
     float small = job->limits.small, low = job->limits.low, high = job->limits.high;
+    int is_crossing = reach >= 1;
     if (small == LINEAR) return STILL;
-    if (reach >= 1) return CROSSING;
-    if (low == 0 && high == 0) return STILL;
-    if (low < high) return is_near_kink(x, low, high, reach) ? SMALL : STILL;
+    if (low == 0 && high == 0) return is_crossing ? CROSSING : STILL;
+    if (low < high && !is_crossing && !is_near_kink(x, low, high, reach)) return STILL;
+    float most = largest(x), step = reach * most;
+    if (!(most < FAR_X)) return FAR;
+    if (is_crossing) return CROSSING;
     if (small == ANY) return SMALL;
-    float step = reach * largest(x);
     if (!(step <= small)) return CROSSING;
     /* gelu's form also needs a small |delta| x^2; see are_small_for_gelu for its SMALL steps. */
     if (job->row == ROW_gelu) return step * step <= 1.8f * reach ? TINY : CROSSING;

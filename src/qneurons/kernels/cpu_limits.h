@@ -1,7 +1,7 @@
 /* f'(x)x and its slope of every row: the forms of limits.py, which has the notation. There is no
    step, so that delta is not read. */
 
-#define FAR 128.0f /* exp(-FAR) is 0, while inf times 0 would be NaN */
+#define VANISHING 128.0f /* exp(-128) is 0, while inf times 0 would be NaN */
 
 typedef struct {
     float s, t; /* sigma(z) and sigma(-z) */
@@ -51,12 +51,12 @@ ROW(limit_hardswish, unused1, unused2) {
 }
 
 ROW(limit_elu, alpha, unused) {
-    float low = at_least(at_most(x, ZERO), -FAR), e = alpha * exp_of(low);
+    float low = at_least(at_most(x, ZERO), -VANISHING), e = alpha * exp_of(low);
     return (Difference){at_least(x, ZERO) + low * e, x >= 0 ? 1 : e + low * e};
 }
 
 ROW(limit_unit_elu, unused1, unused2) { /* no jump at zero */
-    float low = at_least(at_most(x, ZERO), -FAR), e = exp_of(low);
+    float low = at_least(at_most(x, ZERO), -VANISHING), e = exp_of(low);
     return (Difference){at_least(x, ZERO) + low * e, e + low * e};
 }
 
@@ -71,7 +71,7 @@ ROW(limit_celu, alpha, unused) {
 }
 
 ROW(limit_sigmoid, unused1, unused2) {
-    float z = at_most(magnitude(x), FAR);
+    float z = at_most(magnitude(x), VANISHING);
     Sides y = sides_of(z);
     float bell = y.t * y.s;
     return (Difference){with_sign(z * bell, x), bell * (1 - z * (y.s - y.t))};
@@ -83,13 +83,13 @@ ROW(limit_tanh, unused1, unused2) {
 }
 
 ROW(limit_softplus, beta, unused) {
-    float y = beta * x, z = at_most(magnitude(y), FAR);
+    float y = beta * x, z = at_most(magnitude(y), VANISHING);
     Sides side = sides_of(z);
     return mirrored(x, -z * side.t * (1 / beta), side.t * (1 - z * side.s));
 }
 
 ROW(limit_silu, unused1, unused2) {
-    float z = at_most(magnitude(x), FAR);
+    float z = at_most(magnitude(x), VANISHING);
     Sides y = sides_of(z);
     return mirrored(x, -z * y.t * (1 - z * y.s), y.t * (1 - z * y.s * (3 - z * (y.s - y.t))));
 }
@@ -101,7 +101,7 @@ ROW(limit_quick_gelu, unused1, unused2) {
 
 ROW(limit_gelu, unused1, unused2) {
     static const float G[] = GELU_TAIL;
-    float z = at_most(magnitude(x), FAR), e = exp_of(-0.5f * z * z), w = 4 / (z + 4), mills = G[0];
+    float z = at_most(magnitude(x), VANISHING), e = exp_of(-0.5f * z * z), w = 4 / (z + 4), mills = G[0];
     for (int i = 1; i < 11; i++) mills = mills * w + G[i];
     float tail = e * mills, bell = 0.398942280f * e * z;
     return mirrored(x, -z * (tail - bell), tail - bell * (3 - z * z));
@@ -109,7 +109,7 @@ ROW(limit_gelu, unused1, unused2) {
 
 ROW(limit_gelu_tanh, unused1, unused2) {
     const float scale = 1.595769122f, cubic = 0.044715f; /* v = scale (y + cubic y^3) */
-    float z = at_most(magnitude(x), FAR), square = cubic * z * z;
+    float z = at_most(magnitude(x), VANISHING), square = cubic * z * z;
     float dv = scale * (1 + 3 * square);
     Sides y = sides_of(scale * z * (1 + square));
     float bell = z * (y.t * y.s), bend = 5 * dv - 2 * scale - z * dv * dv * (y.s - y.t);
@@ -117,7 +117,7 @@ ROW(limit_gelu_tanh, unused1, unused2) {
 }
 
 ROW(limit_mish, unused1, unused2) {
-    float above = at_least(x, -FAR), y = at_most(above, FAR), e = exp_of(-magnitude(y));
+    float above = at_least(x, -VANISHING), y = at_most(above, VANISHING), e = exp_of(-magnitude(y));
     float n = 1 + e, unit = y < 0 ? 1 : e, inverse = 1 / (n * n + unit * unit);
     float factor = (y < 0 ? e : 1) * (n + unit) * inverse;
     float bell = y * (4 * e * unit * inverse * inverse);

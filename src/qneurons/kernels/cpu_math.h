@@ -90,7 +90,7 @@ INLINE float log_of_one_plus(float y) {
     return 2 * s + s * s2 * tail;
 }
 
-enum { NO_STEP, STILL, TINY, SMALL, CROSSING, NUM_STEPS }; /* kinds of steps delta x: see cpu_rows.h */
+enum { NO_STEP, STILL, TINY, SMALL, CROSSING, FAR, NUM_STEPS }; /* kinds of steps delta x: see cpu_rows.h */
 
 typedef struct {
     float cosh, sinhc; /* sinhc(t) = sinh(t) / t */

@@ -41,8 +41,10 @@ static void look_up_span(const LookUp *job, int64_t span) {
     for (int i = 0; i < num; i++) {
         const float *of_piece = origin + piece[i];
         float step = x[i] - of_piece[0];
-        float value = fused(step, of_piece[4 * row], of_piece[3 * row]);
-        out[i] = fused(step, fused(step, value, of_piece[2 * row]), of_piece[row]);
+        float finite = clip(step, FLT_MAX);
+        float slope = fused(finite, of_piece[4 * row], of_piece[3 * row]);
+        slope = fused(finite, slope, of_piece[2 * row]);
+        out[i] = slope == 0 ? of_piece[row] : fused(step, slope, of_piece[row]); /* not inf * 0 */
     }
 }
 

@@ -8,7 +8,8 @@ typedef struct {
    delta < -1 may occur, so that zero may lie between x and b = (1 + delta) x. Otherwise half of most
    forms is not needed. TINY and SMALL have shorter forms, in the section on small steps. STILL: the
    row is linear between kinks and no step reaches one, so that delta does not matter. NO_STEP: delta
-   is 0, and cpu_limits.h has the forms. */
+   is 0, and cpu_limits.h has the forms. FAR: some x is so large that the other forms may overflow, or
+   it is infinite or NaN; see the last section. */
 #define ROW(name, first, second)                                                                  \
     INLINE Difference name(float x, float delta, float first, float second, int steps)
 
@@ -50,9 +51,9 @@ ROW(q_identity, unused1, unused2) {
 
 ROW(q_relu, unused1, unused2) {
     int across = steps == CROSSING && delta < -1, negative = x < 0;
-    float inverse = 1 / delta, q = 1 + delta;
-    return (Difference){across ? (negative ? x * q : -x) * inverse : at_least(x, ZERO),
-                        unless_nan(x, across ? (negative ? q : -1) * inverse : negative ? 0 : 1)};
+    float crossed = (negative ? 1 + delta : -1) * (1 / delta);
+    return (Difference){across ? x * crossed : at_least(x, ZERO),
+                        unless_nan(x, across ? crossed : negative ? 0 : 1)};
 }
 
 ROW(q_relu2, unused1, unused2) {
@@ -77,7 +78,8 @@ typedef struct {
 
 INLINE Clamped clamped(float x, float delta, float low, float high) {
     float clipped = at_most(at_least(x, low), high);
-    float change = clipped == 0 ? x * (1 + delta) : fused(x, delta, x - clipped);
+    float change = (clipped == 0) | (delta < -0.5f) ? fused(x, 1 + delta, -clipped)
+                                                   : fused(x, delta, x - clipped);
     float above_low = fused(x, delta, x - low), above_high = fused(x, delta, x - high);
     return (Clamped){(x >= low) & (x < high), (above_low >= 0) & (above_high < 0), above_high >= 0,
                      at_most(at_least(change, low - clipped), high - clipped)};
@@ -95,7 +97,7 @@ ROW(q_hardtanh, low, high) {
     return (Difference){both ? x : k.change * inverse, unless_nan(x, both ? 1 : slope)};
 }
 
-/* For delta > -1. A sum of opposite infinities, NaN, counts as beyond the kink. */
+/* For delta > -1. */
 ROW(small_hardtanh, low, high) {
     float clipped = at_most(at_least(x, low), high), sum = fused(x, delta, x - clipped);
     float rest = low - clipped, change = sum > rest ? sum : rest;
@@ -496,3 +498,53 @@ ROW(small_gelu, unused1, unused2) {
     }
 DERIVED_ROWS(q)
 DERIVED_ROWS(small)
+
+/* --- far from zero -------------------------------------------------------------------------- */
+
+#define FAR_X 0x1p30f /* from here on steps are FAR */
+
+INLINE float clip(float x, float bound) { return at_most(at_least(x, -bound), bound); }
+
+/* Rows that tend to line times relu plus constants: x is split into a part for the form, and a rest
+   over which the row is straight. unit is the scale on which it bends. At the bound even |b| is some
+   hundred units, or b is 0. */
+#define STRAIGHT_ROW(name, line, unit)                                                            \
+    ROW(far_##name, first, second) {                                                              \
+        float y = clip(x, at_most((unit) * 0x1p35f, FLT_MAX));                                    \
+        Difference g = q_##name(y, delta, first, second, steps);                                  \
+        Difference rest = q_relu(x - y, delta, 0, 0, steps);                                      \
+        return (Difference){g.value + (line) * rest.value, g.slope};                              \
+    }
+STRAIGHT_ROW(hardswish, 1, 1)
+STRAIGHT_ROW(elu, 1, 1)
+STRAIGHT_ROW(unit_elu, 1, 1)
+STRAIGHT_ROW(selu, 1.05070099f, 1)
+STRAIGHT_ROW(celu, 1, first)
+STRAIGHT_ROW(softplus, 1, 1 / first)
+STRAIGHT_ROW(silu, 1, 1)
+STRAIGHT_ROW(quick_gelu, 1, 1)
+STRAIGHT_ROW(gelu, 1, 1)
+STRAIGHT_ROW(gelu_tanh, 1, 1)
+STRAIGHT_ROW(mish, 1, 1)
+
+/* Rows with bounds need only a finite x, which tanh may double. */
+#define BOUNDED_ROW(name)                                                                         \
+    ROW(far_##name, first, second) {                                                              \
+        return q_##name(clip(x, 0x1p126f), delta, first, second, steps);                          \
+    }
+BOUNDED_ROW(hardtanh)
+BOUNDED_ROW(relu6)
+BOUNDED_ROW(hardsigmoid)
+BOUNDED_ROW(sigmoid)
+BOUNDED_ROW(tanh)
+
+ROW(far_softsign, unused1, unused2) {
+    float q = 1 + delta, z_x = magnitude(x), z_b = q == 0 ? 0 : z_x * magnitude(q);
+    float inverse_x = 1 / (1 + z_x), inverse_b = 1 / (1 + z_b), both = inverse_x * inverse_b;
+    float size_x = at_most(z_x, 0x1p100f), size_b = at_most(z_b, 0x1p100f);
+    float ratio_x = size_x / (1 + size_x), ratio_b = size_b / (1 + size_b);
+    int across = delta < -1;
+    float slope_across = (q * inverse_b * inverse_b - inverse_x * inverse_x) / delta;
+    return (Difference){with_sign(across ? (ratio_x + ratio_b) / -delta : ratio_x * inverse_b, x),
+                        across ? slope_across : (both - ratio_x * ratio_b) * both};
+}

@@ -38,6 +38,11 @@ from qneurons.kernels.cuda_math import (
     unless_nan,
 )
 
+FAR = tl.constexpr(2.0**12)  # times a kink: x minus the kink has lost digits
+FARTHEST = tl.constexpr(2.0**40)  # b is still far from zero, or is zero; its square is finite
+LARGEST = tl.constexpr(2.0**100)
+VANISHING = tl.constexpr(1200.0)  # 2^-1200 is 0
+
 # --- shared by several rows -----------------------------------------------------------------------
 
 
@@ -69,7 +74,9 @@ def _part(x, delta):
     """The change of max(x, 0) from x to b, exactly 0 where both are negative."""
     # max(b, 0) - max(x, 0) would cancel, and h minus its part below zero would not be 0 once the
     # compiler fuses the product h = xδ into the subtraction. -1.0 * y is free, but -y is not.
-    return tl.maximum(tl.fma(x, delta, tl.minimum(x, 0.0)), -1.0 * tl.maximum(x, 0.0), NAN)
+    # Below zero x + h would be NaN at -inf.
+    scale = tl.where(x < 0, 1 + delta, delta)
+    return tl.maximum(x * scale, -1.0 * tl.maximum(x, 0.0, NAN))
 
 
 @triton.jit
@@ -79,11 +86,29 @@ def _weight(q):
 
 
 @triton.jit
-def _gated(x, delta, factor, factor_slope, rise, slope_rise):
-    """(g, dg/dx) of f(y) = y s(y): s and s' at the anchor, and their changes over δ."""
-    w = _weight(1 + delta)
-    slope = factor + (x * (2 + delta)) * factor_slope
-    return x * (factor + w * rise), slope + w * (rise + (x * w) * slope_rise)
+def _times(x, factor):
+    """The product, and 0 where the factor is 0 and x infinite."""
+    return tl.where(factor == 0, 0.0, x * factor)
+
+
+@triton.jit
+def _clamp(y, low: tl.constexpr, high: tl.constexpr):
+    return tl.maximum(tl.minimum(y, high, NAN), low, NAN)
+
+
+@triton.jit
+def _gated(x, delta, y_x, y_b, factor, factor_slope, rise, slope_rise, unit: tl.constexpr = 1.0):
+    """(g, dg/dx) of f(y) = y s(y): s and s' at the anchor, and their changes over δ.
+
+    y_x and y_b are x and b over ``unit``, clamped where s is 0 or 1. There s' is 0 or a tiny
+    number, which a large x would turn into a wrong slope.
+    """
+    q = 1 + delta
+    w = _weight(q)
+    near = w * tl.where(tl.abs(q) > 1, y_x, y_b)
+    bent = (y_x + y_b) * factor_slope + near * slope_rise
+    s = factor + w * rise
+    return _times(x, s), s + unit * bent
 
 
 # --- piecewise linear -----------------------------------------------------------------------------
@@ -138,7 +163,11 @@ def _clamp_change(x, delta, low: tl.constexpr, high: tl.constexpr):
     """clamp(b) - clamp(x), and whether x and b lie inside."""
     bottom, top = tl.full(x.shape, low, x.dtype), tl.full(x.shape, high, x.dtype)
     clamped = tl.minimum(tl.maximum(x, bottom, NAN), top, NAN)
-    change = tl.fma(x, delta, x - clamped)
+    # Where x is large, x - clamped loses the kink, and at ±inf it would be NaN.
+    kink: tl.constexpr = (high if high > 0 else -high) + (low if low > 0 else -low)
+    y = _clamp(x, -LARGEST, LARGEST)
+    from_far = tl.fma(y, 1 + delta, -1.0 * clamped)
+    change = tl.where(tl.abs(x) > FAR * kink, from_far, tl.fma(x, delta, x - clamped))
     change = tl.minimum(tl.maximum(change, low - clamped, NAN), high - clamped, NAN)
     # For b, compare h with the distance to the kink: b itself may round onto the kink.
     h = x * delta
@@ -173,7 +202,7 @@ def q_hardswish(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     change, x_inside, b_inside = _clamp_change(x, delta, -3.0, 3.0)
     # x / 6 + 1/2 would not be 0 at -3 once fused.
     factor = tl.minimum(tl.maximum(tl.where(b_is_far, b, x) + 3, 0.0), 6.0)
-    value = (x * (1 / 6)) * (factor + w * (change * inverse))
+    value = _times(x, (factor + w * (change * inverse)) * (1 / 6))
 
     at_x = tl.where(x_inside, x * (1 / 3) + 0.5, tl.where(x > 0, 1.0, 0.0))
     at_b = tl.where(b_inside, b * (1 / 3) + 0.5, tl.where(b > 0, 1.0, 0.0))
@@ -185,15 +214,23 @@ def q_hardswish(x, delta, p0: tl.constexpr, p1: tl.constexpr):
 
 
 @triton.jit
-def _elu(x, delta, alpha: tl.constexpr, coarse: tl.constexpr):
-    above = _part(x, delta)
-    positive, negative = tl.maximum(x, 0.0), tl.minimum(x, 0.0)
-    below = tl.minimum(tl.fma(x, delta, positive), -1.0 * negative, NAN)
+def _elu_change(positive, negative, y, delta, coarse: tl.constexpr):
+    """exp(min(y, 0)) at x and b, and its change, from the parts of y."""
+    below = tl.minimum(tl.fma(y, delta, positive), -1.0 * negative)
     u = negative * LOG2_E
-    at_x, at_b, change = _exp2_change(u, u + below * LOG2_E, below, coarse)
+    return _exp2_change(u, u + below * LOG2_E, below, coarse)
+
+
+@triton.jit
+def _elu(x, delta, alpha: tl.constexpr, coarse: tl.constexpr):
+    # At the bounds b is so far that exp(b) is 0, or b is 0. The value has no need of the upper one.
+    y = tl.maximum(x, -FARTHEST, NAN)
+    positive, negative = tl.maximum(x, 0.0, NAN), tl.minimum(y, 0.0, NAN)
     inverse = reciprocal(delta)
-    value = (above + alpha * change) * inverse
-    q = 1 + delta
+    _, _, change = _elu_change(positive, negative, y, delta, coarse)
+    value = (_part(x, delta) + alpha * change) * inverse
+    q, y = 1 + delta, tl.minimum(y, FARTHEST, NAN)
+    at_x, at_b, change = _elu_change(tl.maximum(y, 0.0), negative, y, delta, coarse)
     slope = tl.where(tl.abs(q) > 1, at_b, at_x) + _weight(q) * (change * inverse)
     if alpha != 1:
         slope = alpha * slope + (1 - alpha) * q_relu(x, delta, 0.0, 0.0)[1]
@@ -228,7 +265,7 @@ def q_celu(x, delta, alpha: tl.constexpr, p1: tl.constexpr):
 
 @triton.jit
 def _logistic(u, v, gap, delta, unit: tl.constexpr = 1.0):
-    """σ at x and b, where exp(-y) is 2^u and 2^v, both below 2^115. gap is (b - x) / unit.
+    """σ at x and b, where exp(-y) is 2^u and 2^v, both below 2^112. gap is (b - x) / unit.
 
     Returns the rise of σ over δ, exp(-a), σ(a), and the rise of σ' as a multiple of that of σ.
     """
@@ -242,16 +279,17 @@ def _logistic(u, v, gap, delta, unit: tl.constexpr = 1.0):
 
 
 @triton.jit
-def _logistic_below(u, v, h, delta):
-    """The same for σ(-y), accurate where y < 0, with exp(y) = 2^u and 2^v."""
-    largest: tl.constexpr = 55.0 if u.dtype == tl.float32 else 200.0
-    return _logistic(tl.minimum(u, largest, NAN), tl.minimum(v, largest), -1.0 * h, delta)
+def _clamped_exponents(x, delta, scale: tl.constexpr):
+    """u and v with exp(scale x) = 2^u and exp(scale b) = 2^v, clamped where σ is 1."""
+    high: tl.constexpr = 55.0 if x.dtype == tl.float32 else 200.0
+    u = x * (LOG2_E * scale)
+    return tl.minimum(u, high, NAN), tl.minimum(u * (1 + delta), high)
 
 
 @triton.jit
 def q_sigmoid(x, delta, p0: tl.constexpr, p1: tl.constexpr):
-    largest: tl.constexpr = 115.0 if x.dtype == tl.float32 else 1000.0
-    z = tl.abs(x)
+    largest: tl.constexpr = 112.0 if x.dtype == tl.float32 else 900.0
+    z = tl.minimum(tl.abs(x), LARGEST, NAN)
     u = z * -LOG2_E
     v = tl.minimum(u * (1 + delta), largest)
     rise, e, sigma, bend = _logistic(u, v, z * delta, delta)
@@ -290,7 +328,7 @@ def _double_artanh(s):
 def q_softplus(x, delta, beta: tl.constexpr, p1: tl.constexpr):
     # softplus(y) = max(y, 0) + log1p(exp(-|y|)) for β = 1, and the logarithm changes from x to b by
     # 2 artanh of the change of exp(-|y|) over the sum of 1 + exp(-|y|).
-    z = tl.abs(x) * beta
+    z = tl.minimum(tl.abs(x) * beta, LARGEST)
     stretch = tl.where(delta < -1, -2 - delta, delta)  # |q| - 1
     gap = z * stretch
     u = z * -LOG2_E
@@ -300,9 +338,8 @@ def q_softplus(x, delta, beta: tl.constexpr, p1: tl.constexpr):
     bend = _double_artanh(fall * (inverse * delta)) * (1 / beta)
     value = (_part(x, delta) - bend) * (inverse * total)
 
-    y = x * beta
-    u = y * LOG2_E
-    fall, e, sigma, _ = _logistic_below(u, u * (1 + delta), y * delta, delta)
+    u, v = _clamped_exponents(x, delta, beta)
+    fall, e, sigma, _ = _logistic(u, v, -1.0 * u * delta, delta, LOG_2)
     return value, e * sigma - _weight(1 + delta) * fall
 
 
@@ -310,39 +347,55 @@ def q_softplus(x, delta, beta: tl.constexpr, p1: tl.constexpr):
 
 
 @triton.jit
+def _silu(x, delta, scale: tl.constexpr):
+    """x σ(scale x), as x σ(-y) of y = -scale x, which is accurate where x < 0."""
+    u, v = _clamped_exponents(x, delta, scale)
+    fall, e, sigma, bend = _logistic(u, v, -1.0 * u * delta, delta, LOG_2)
+    tail, bell = e * sigma, e * sigma * sigma
+    u, v = tl.maximum(u, -VANISHING), tl.maximum(v, -VANISHING)  # for the slope only
+    return _gated(x, delta, u, v, tail, bell, -1.0 * fall, fall * bend, LOG_2)
+
+
+@triton.jit
 def q_silu(x, delta, p0: tl.constexpr, p1: tl.constexpr):
-    u = x * LOG2_E
-    fall, e, sigma, bend = _logistic_below(u, u * (1 + delta), x * delta, delta)
-    return _gated(x, delta, e * sigma, e * sigma * sigma, -1.0 * fall, fall * bend)
+    return _silu(x, delta, 1.0)
 
 
 @triton.jit
 def q_quick_gelu(x, delta, p0: tl.constexpr, p1: tl.constexpr):
-    value, slope = q_silu(x * QUICK_GELU_SCALE, delta, 0.0, 0.0)
-    return value * (1 / QUICK_GELU_SCALE), slope
+    return _silu(x, delta, QUICK_GELU_SCALE)
 
 
 @triton.jit
-def q_gelu_tanh(x, delta, p0: tl.constexpr, p1: tl.constexpr):
-    # x σ(v(y) log 2) with v(y) = linear y + y³ for a multiple y of x. Beyond the clamp σ is 1.
-    largest: tl.constexpr = 3.375 if x.dtype == tl.float32 else 5.6
-    multiple: tl.constexpr = (GELU_TANH_SCALE * GELU_TANH_CUBIC * LOG2_E) ** (1 / 3)
-    linear: tl.constexpr = GELU_TANH_SCALE * LOG2_E / multiple
-    q, y = 1 + delta, x * multiple
-    y_x, y_b = tl.minimum(y, largest), tl.minimum(y * q, largest)
+def _gelu_tanh(x, delta, y_x, y_b, linear: tl.constexpr):
     ratio_x, ratio_b, total = y_x * y_x + linear, y_b * y_b + linear, y_x + y_b
-    gap = (y * delta) * (-1.0 * ratio_x - y_b * total)
+    gap = (y_x * delta) * (-1.0 * ratio_x - y_b * total)
     fall, e, sigma, bend = _logistic(y_x * ratio_x, y_b * ratio_b, gap, delta, LOG_2)
-    value = x * (e * sigma - _weight(q) * fall)
 
-    b_is_far = tl.abs(q) > 1
+    b_is_far = tl.abs(1 + delta) > 1
     far, near = tl.where(b_is_far, ratio_b, ratio_x), tl.where(b_is_far, ratio_x, ratio_b)
     cubic: tl.constexpr = 3 * LOG_2
     start: tl.constexpr = -2 * LOG_2 * linear  # v'(y) log 2 is start + cubic v(y) / y
     bell = e * sigma * sigma
     bell_rise = (cubic * y_x) * total * bell + (near * cubic + start) * (fall * bend)
     bell_far = (far * cubic + start) * bell
-    return value, _gated(y, delta, e * sigma, bell_far, -1.0 * fall, bell_rise)[1]
+    return _gated(x, delta, y_x, y_b, e * sigma, bell_far, -1.0 * fall, bell_rise)
+
+
+@triton.jit
+def q_gelu_tanh(x, delta, p0: tl.constexpr, p1: tl.constexpr):
+    # x σ(v(y) log 2) with v(y) = linear y + y³ for a multiple y of x, clamped where σ is 1, and for
+    # the slope also where σ is 0, because y³ is large there.
+    single: tl.constexpr = x.dtype == tl.float32
+    low: tl.constexpr = -6.0 if single else -11.0
+    high: tl.constexpr = 3.375 if single else 5.6
+    multiple: tl.constexpr = (GELU_TANH_SCALE * GELU_TANH_CUBIC * LOG2_E) ** (1 / 3)
+    linear: tl.constexpr = GELU_TANH_SCALE * LOG2_E / multiple
+    y = x * multiple
+    y_x, y_b = tl.minimum(y, high, NAN), tl.minimum(y * (1 + delta), high)
+    value, _ = _gelu_tanh(x, delta, y_x, y_b, linear)
+    y_x, y_b = tl.maximum(y_x, low, NAN), tl.maximum(y_b, low)
+    return value, _gelu_tanh(x, delta, y_x, y_b, linear)[1]
 
 
 @triton.jit
@@ -356,7 +409,7 @@ def q_gelu(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     count: tl.constexpr = 7 if single else 19
     mills: tl.constexpr = MILLS if single else MILLS_64
     q = 1 + delta
-    z = tl.abs(x) * GAUSS_SCALE
+    z = tl.minimum(tl.abs(x) * GAUSS_SCALE, FARTHEST, NAN)
     b = z * tl.abs(q)
     near, far = tl.minimum(z, b), tl.maximum(z, b)
     across = tl.minimum(q, 0.0)
@@ -378,17 +431,17 @@ def q_gelu(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     bell = (DENSITY / GAUSS_SCALE) * (fall * near - rate * at_far)
     inverse = reciprocal(delta)
     r, r_slope = tail * inverse, (tail + bell) * inverse
-    return x * tl.where(x < 0, r, 1 - r), tl.where(x < 0, r_slope, 1 - r_slope)
+    return _times(x, tl.where(x < 0, r, 1 - r)), tl.where(x < 0, r_slope, 1 - r_slope)
 
 
 @triton.jit
 def q_mish(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     # s(y) = tanh(softplus(y)) = 1 - 2 / (a² + 1) and s'(y) = 4e a / (a² + 1)², where e = exp(y) and
     # a = e + 1. Beyond the clamp s is 1.
-    largest: tl.constexpr = 20.0 if x.dtype == tl.float32 else 50.0
+    high: tl.constexpr = 20.0 if x.dtype == tl.float32 else 50.0
     u = x * LOG2_E
-    v = tl.minimum(u * (1 + delta), largest)
-    e_x, e_b, change = _exp2_change(tl.minimum(u, largest), v, x * delta)
+    u, v = tl.minimum(u, high, NAN), tl.minimum(u * (1 + delta), high)
+    e_x, e_b, change = _exp2_change(u, v, u * delta, unit=LOG_2)
     a_x, a_b = e_x + 1, e_b + 1
     d_x, d_b = a_x * a_x + 1, a_b * a_b + 1
     inverse = reciprocal(d_x * d_b * (0.5 * delta))
@@ -401,7 +454,9 @@ def q_mish(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     step = change * inverse
     total, product = a_x + a_b, a_x * a_b
     bend = total * (1 - product * product) + product * (total * total - product + 2) - 1
-    return _gated(x, delta, factor, factor_slope, step * total, step * (bend * both))
+    slope_rise = step * (bend * both)
+    u, v = tl.maximum(u, -VANISHING), tl.maximum(v, -VANISHING)  # for the slope only
+    return _gated(x, delta, u, v, factor, factor_slope, step * total, slope_rise, LOG_2)
 
 
 # --- rational and trigonometric -------------------------------------------------------------------
@@ -409,14 +464,14 @@ def q_mish(x, delta, p0: tl.constexpr, p1: tl.constexpr):
 
 @triton.jit
 def q_softsign(x, delta, p0: tl.constexpr, p1: tl.constexpr):
-    # With z = |x|, spread = (1 + z)(1 + |b|) and m = min(q, 0): g = x (1 + 2 m z / δ) / spread and
-    # dg = (1 - q z² + 4 m z / δ) / spread².
-    z, q = tl.abs(x), 1 + delta
-    inverse = reciprocal((1 + z) * (1 + z * tl.abs(q)) * delta)
-    both = inverse * delta
-    across = tl.minimum(q, 0.0) * z
-    value = x * (both + 2 * across * inverse)
-    return value, both * ((1 - q * z * z) * both + 4 * across * inverse)
+    # With z = |x|, r = z / (1 + z) and p = qz / (1 + |b|): g = x / z (r / (1 + |b|) + 2 r min(p, 0)
+    # / δ) and dg = c (c - rp + 4 min(p, 0) / (1 + z) / δ), where c = 1 / (1 + z) / (1 + |b|).
+    z, q = tl.minimum(tl.abs(x), LARGEST, NAN), 1 + delta
+    at_x, at_b = reciprocal(1 + z), reciprocal(1 + z * tl.abs(q))
+    r, p, both = z * at_x, q * z * at_b, at_x * at_b
+    across = tl.minimum(p, 0.0) * reciprocal(delta)
+    value = r * (at_b + 2 * across)
+    return copysign(value, x), both * (both - r * p + 4 * at_x * across)
 
 
 @triton.jit

@@ -7,6 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 _SIZE = 1024  # of a block
+FLOAT32_MAX = tl.constexpr(torch.finfo(torch.float32).max)
 
 
 @triton.jit
@@ -30,9 +31,12 @@ def _look_up(
     piece = table * NUM_PIECES + tl.minimum(piece, NUM_PIECES - 1.0).to(tl.int32)
     row = num_tables.to(tl.int64) * NUM_PIECES
     step = x - tl.load(pieces_ptr + piece, inside, 0.0)
-    out = tl.load(pieces_ptr + 4 * row + piece, inside, 0.0)
-    for done in tl.static_range(3):
-        out = tl.load(pieces_ptr + (3 - done) * row + piece, inside, 0.0) + step * out
+    finite = tl.clamp(step, -FLOAT32_MAX, FLOAT32_MAX, tl.PropagateNan.ALL)
+    slope = tl.load(pieces_ptr + 4 * row + piece, inside, 0.0)
+    for done in tl.static_range(2):
+        slope = tl.load(pieces_ptr + (3 - done) * row + piece, inside, 0.0) + finite * slope
+    mean = tl.load(pieces_ptr + row + piece, inside, 0.0)
+    out = mean + tl.where(slope == 0, 0.0, step * slope)  # not inf · 0
     tl.store(out_ptr + table * num + at, out.to(out_ptr.dtype.element_ty), inside)
 
 
