@@ -10,6 +10,7 @@ release = qneurons.__version__
 html_title = f"qneurons {release}"
 html_theme = "furo"
 html_copy_source = False
+smartquotes = False  # they would bend the prime of f'(x)
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 
 myst_enable_extensions = ["attrs_inline", "dollarmath", "html_image"]
