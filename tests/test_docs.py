@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qneurons import convert
+from qneurons import __version__, convert
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "RESULTS.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -59,6 +59,18 @@ def test_links_lead_somewhere(page):
         path = (page.parent / name).resolve() if name else page
         assert path.exists(), target
         assert not anchor or anchor in anchors(path), target
+
+
+def test_every_page_is_in_the_contents_of_the_site():
+    contents = (ROOT / "docs" / "index.md").read_text().partition("{toctree}")[2]
+    listed = re.findall(r"^[\w-]+$", contents, re.MULTILINE)
+    pages = {path.stem for path in (ROOT / "docs").iterdir() if path.suffix in (".md", ".rst")}
+    assert sorted(listed) == sorted(pages - {"index"})
+
+
+def test_the_version_to_cite_is_the_version_of_the_package():
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"version = {{{__version__}}}" in (ROOT / "docs" / "citing.md").read_text()
 
 
 def test_the_numbers_on_pretrained_weights_are_those_that_were_measured():

@@ -3,7 +3,7 @@ r"""The q- and (p,q)-calculus built on Jackson's derivative, for any callable on
 All derivatives here are divided differences, which are also means of the ordinary derivative,
 
 .. math::
-    D_{p,q} f(x) = \frac{f(px) - f(qx)}{(p - q)x} = \int_0^1 f'\big(px + t(q - p)x\big)\,dt.
+    D_{p,q} f(x) = \frac{f(px) - f(qx)}{(p - q)x} = \int_0^1 f'\bigl(px + t(q - p)x\bigr)\,dt.
 
 Where px and qx are near each other the quotient cancels, and at x = 0 and p = q it is undefined;
 there the mean is used. Autograd differentiates both in x, p and q.
@@ -171,10 +171,10 @@ def pq_gradient(F: Function, x: Tensor, p: Real, q: Real) -> Tensor:
     r"""(p,q)-gradient of a function of d variables, in 18 evaluations of F per coordinate.
 
     .. math::
-        \big(\nabla_{p,q} F(x)\big)_i =
-        \frac{F(\dots, p_i x_i, \dots) - F(\dots, q_i x_i, \dots)}{(p_i - q_i) x_i},
+        \bigl(\nabla_{p,q} F(x)\bigr)_i =
+        \frac{F(\ldots, p_i x_i, \ldots) - F(\ldots, q_i x_i, \ldots)}{(p_i - q_i) x_i},
 
-    and the partial derivative at :math:`(\dots, p_i x_i, \dots)` if :math:`p_i = q_i` or
+    and the partial derivative at :math:`(\ldots, p_i x_i, \ldots)` if :math:`p_i = q_i` or
     :math:`x_i = 0`.
 
     Args:

@@ -58,7 +58,7 @@ def q_activation(
             (float64 for float64) and rounded once. It may be a jagged nested tensor, or a DTensor:
             its shards draw different noise, and its replicas the same.
         activation: f, as a name, a function, a module or any elementwise callable; see
-            :func:`qneurons.activations.resolve`.
+            :func:`qneurons.resolve`.
         lam: λ ≥ 0, a number or a tensor that broadcasts to the shape of ``x``. The values of a
             tensor are checked on the CPU only: reading them would wait for another device.
         phi: φ ≥ 0, the smallest :math:`|q - 1|`; 0 is allowed.
@@ -215,11 +215,11 @@ def limit(x: Tensor, activation: Activation) -> Tensor:
 def q_mean(x: Tensor, activation: ActivationLike, lam: float | Tensor, phi: float = 1e-3) -> Tensor:
     r"""Computes :math:`E_q[g_q(x)]` by quadrature.
 
-    In float64 the error, relative to the root mean square of g, is at most 1e-9 for |x| ≤ 3 and
-    3e-9 for |x| ≤ 50. For λ above 0.02 and up to 0.1, where 16 evaluations of g are made, it grows
-    to 2e-5 beyond |x| = 3. For sin, which oscillates, it is 1e-5 for |x| ≤ 3 and λ ≤ 5, and larger
-    beyond; there use :func:`qneurons.moments.mean`. At ±inf the result is the limit, if there is
-    one.
+    In float64 the error, relative to the root mean square of g, is at most 1e-9 for abs(x) ≤ 3 and
+    3e-9 for abs(x) ≤ 50. For λ above 0.02 and up to 0.1, where 16 evaluations of g are made, it
+    grows to 2e-5 beyond abs(x) = 3. For sin, which oscillates, it is 1e-5 for abs(x) ≤ 3 and λ ≤ 5,
+    and larger beyond; there use :func:`qneurons.moments.mean`. At ±inf the result is the limit, if
+    there is one.
 
     Args:
         x: the input, of a floating dtype.
@@ -440,7 +440,7 @@ def q_hardswish(
 def q_softsign(
     x: Tensor, lam: float | Tensor = LAM, phi: float = 1e-3, **options: Unpack[Options]
 ) -> Tensor:
-    """The q-activation of f(x) = x / (1 + |x|). See :func:`q_activation`."""
+    """The q-activation of f(x) = x / (1 + abs(x)). See :func:`q_activation`."""
     return q_activation(x, "softsign", lam, phi, **options)
 
 

@@ -38,7 +38,7 @@ class QActivation(nn.Module):
 
     Args:
         activation: f, as a name, a function, a module or any elementwise callable; see
-            :func:`qneurons.activations.resolve`.
+            :func:`qneurons.resolve`.
         lam: λ ≥ 0. The paper uses 0.02 and 0.1; in our study (RESULTS.md) they ended alike, and
             annealing from 5 or 9 better (:class:`~qneurons.LambdaScheduler`). Tanh in a CNN learnt
             nothing with either constant, but learnt when annealed. ``module.lam = 0.02`` changes λ,
@@ -540,7 +540,7 @@ class QHardswish(QActivation):
 
 
 class QSoftsign(QActivation):
-    """The q-activation of f(x) = x / (1 + |x|). See :class:`QActivation`."""
+    """The q-activation of f(x) = x / (1 + abs(x)). See :class:`QActivation`."""
 
     def __init__(
         self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False

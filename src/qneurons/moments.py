@@ -51,8 +51,8 @@ def density(y: Real, x: Real, activation: ActivationLike, lam: Real, phi: float 
     Args:
         y: where to evaluate.
         x: the input of the q-activation.
-        activation: a row of the table, in any form that :func:`qneurons.activations.resolve` takes,
-            except sin, for which g has infinitely many extrema.
+        activation: a row of the table, in any form that :func:`qneurons.resolve` takes, except
+            sin, for which g has infinitely many extrema.
         lam: λ > 0.
         phi: φ ≥ 0, a number.
 

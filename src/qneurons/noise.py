@@ -52,10 +52,10 @@ class QLaw(Distribution):
     :attr:`support`, whose edges are rounded as the samples are.
 
     Args:
-        lam (float or Tensor): :math:`\lambda > 0`. At zero the law is two atoms at
+        lam: :math:`\lambda > 0`. At zero the law is two atoms at
             :math:`1 \pm \phi` and has no density, so zero is an error.
-        phi (float or Tensor): :math:`\phi \ge 0`, half the width of the hole. Default: ``1e-3``
-        validate_args (bool, optional): check the parameters and the argument of :meth:`log_prob`.
+        phi: :math:`\phi \ge 0`, half the width of the hole. Default: ``1e-3``
+        validate_args: check the parameters and the argument of :meth:`log_prob`.
             Default: torch's own, on until ``torch.compile`` is first used, then off.
 
     Example:
@@ -161,8 +161,8 @@ def draw_delta(
 
     Args:
         shape (sequence of int): shape of the result.
-        lam (float or Tensor): :math:`\lambda \ge 0`, broadcast against ``shape``; not checked.
-        phi (float or Tensor): :math:`\phi \ge 0`, one value; not checked.
+        lam: :math:`\lambda \ge 0`, broadcast against ``shape``; not checked.
+        phi: :math:`\phi \ge 0`, one value; not checked.
         dtype (torch.dtype): ``torch.float32`` or ``torch.float64``.
         device (torch.device): where to draw.
         generator (torch.Generator, optional): source of the noise. Default: the global one.

@@ -26,18 +26,18 @@ class LambdaScheduler(LRScheduler):
     ``torch.optim.swa_utils.AveragedModel``, keep the :math:`\lambda` with which they were made.
 
     Args:
-        model (nn.Module): a model with at least one :class:`~qneurons.QActivation`.
-        schedule (Schedule, str or callable): a schedule, its notation (``"a1"``), or any function
+        model: a model with at least one :class:`~qneurons.QActivation`.
+        schedule: a schedule, its notation (``"a1"``), or any function
             from the epoch 1, 2, ... to :math:`\lambda`. It sets every q-activation. Default: each
             q-activation follows its own schedule, as ``convert(model, "a1")`` gives it. Convert
             with ``include`` to give layers different ones.
-        epochs (int): how often :meth:`step` will be called in the whole training. It is the length
+        epochs: how often :meth:`step` will be called in the whole training. It is the length
             of schedules without their own: ``"cos1"`` becomes ``"cos1/20"`` and ``"a1"`` becomes
             ``"a1/20"``. Default: unknown, so that ``"a1"`` is the paper's and ``"cos1"`` is refused
-        optimizer (Optimizer): not used, but Lightning's ``configure_optimizers`` asks for it.
+        optimizer: not used, but Lightning's ``configure_optimizers`` asks for it.
 
     Attributes:
-        epoch (int): the current epoch. ``last_epoch`` counts from 0, as in torch's schedulers.
+        epoch: the current epoch. ``last_epoch`` counts from 0, as in torch's schedulers.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 4), QActivation("elu"))
@@ -122,7 +122,7 @@ class LambdaScheduler(LRScheduler):
         """Returns to the epoch of ``state_dict`` and sets its λ on the model.
 
         Args:
-            state_dict (dict): what :meth:`state_dict` returned, from a scheduler with the same
+            state_dict: what :meth:`state_dict` returned, from a scheduler with the same
                 schedule. Plain functions are not compared.
         """
         own = self.state_dict()

@@ -21,12 +21,19 @@ DEFAULT_SETTINGS = ("base", "limit", "c0.1", "a1")
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of :func:`compare`."""
+    """The result of :func:`qneurons.compare`. ``print(comparison)`` shows table and answer.
 
-    answer: str  # in a sentence, and what to set
+    Attributes:
+        answer: which settings help, in a sentence, and what to set.
+        table: the gain of every setting.
+        page: the page that was written.
+        failed: why a trial failed, by its name.
+    """
+
+    answer: str
     table: "Table" = field(repr=False)
     page: Path
-    failed: Mapping[str, str]  # why a trial failed, by its name
+    failed: Mapping[str, str]
 
     def __str__(self) -> str:
         from rich.console import Console
