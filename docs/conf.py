@@ -10,6 +10,7 @@ release = qneurons.__version__
 html_title = f"qneurons {release}"
 html_theme = "furo"
 html_copy_source = False
+html_static_path, html_css_files = ["_static"], ["site.css"]
 smartquotes = False  # they would bend the prime of f'(x)
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 
