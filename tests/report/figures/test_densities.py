@@ -11,11 +11,13 @@ for package in ("matplotlib", "polars", "scipy"):
 from qneurons import moments
 from qneurons.noise import QLaw
 from qneurons.report.figures.densities import (
+    BANDS,
     PAPER_ACTIVATIONS,
     check_drawable,
     is_drawable,
     law_of_q,
     neuron_density,
+    neuron_law,
 )
 from qneurons.study.errors import StudyError
 
@@ -107,3 +109,26 @@ def test_what_is_drawable():
     assert is_drawable("gelu_tanh")
     assert not is_drawable("sin")
     assert not is_drawable("no such row")
+
+
+@pytest.mark.parametrize("activation", ["tanh", "elu"])
+@pytest.mark.parametrize("lam", [0.02, 5.0])
+def test_bands_hold_their_probability(activation, lam):
+    law = neuron_law(activation, lam, columns=8)  # no x = 0, where all the mass is in one atom
+    for band, low, high in zip(BANDS, law.low, law.high, strict=True):
+        for level, y in (((1 - band) / 2, low), ((1 + band) / 2, high)):
+            # At an atom the cdf jumps over the level.
+            below = moments.cdf(y - 1e-6, law.x, activation, lam)
+            above = moments.cdf(y + 1e-6, law.x, activation, lam)
+            assert (below < level + 1e-3).all()
+            assert (above > level - 1e-3).all()
+
+
+def test_the_law_has_the_exact_lines_and_atoms():
+    law = neuron_law("relu", 1.0, 0.1, reach=2.0, columns=5)
+    assert law.x.tolist() == [-2, -1, 0, 1, 2]
+    assert law.f.tolist() == law.limit.tolist() == [0, 0, 0, 1, 2]
+    assert torch.equal(law.mean, moments.mean(law.x, "relu", 1.0, 0.1))
+    values, masses = moments.atoms(law.x, "relu", 1.0, 0.1)
+    assert torch.equal(law.atoms, values)
+    assert torch.equal(law.masses, masses)

@@ -98,6 +98,18 @@ def figure_files(figure: "Figure", name: str) -> dict[str, bytes]:
     return files
 
 
+def theme_svgs(figure: "Figure", name: str) -> dict[str, bytes]:
+    """The figure as name-light.svg and name-dark.svg, which look the same without our fonts."""
+    import matplotlib
+
+    buffer = io.StringIO()
+    with matplotlib.rc_context(LOOK | {"svg.fonttype": "path"}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    light = buffer.getvalue()
+    dark = re.sub("|".join(ON_DARK), lambda colour: ON_DARK[colour[0]], light)
+    return {f"{name}-light.svg": light.encode(), f"{name}-dark.svg": dark.encode()}
+
+
 def to_svg(figure: "Figure", name: str) -> str:
     """The figure as an element of a page, with the page's fonts and its two colour schemes."""
     import matplotlib

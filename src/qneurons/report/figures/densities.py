@@ -9,13 +9,14 @@ from torch import Tensor
 
 from qneurons import moments
 from qneurons.activations import resolve
-from qneurons.functional import q_limit
+from qneurons.functional import q_difference, q_limit
 from qneurons.noise import QLaw
 from qneurons.study.errors import StudyError
 
 PAPER_ACTIVATIONS = ("sigmoid", "tanh", "relu", "softplus", "elu")
 LAMS = (0.02, 0.1, 1.0, 5.0)
 PHI = 1e-3
+BANDS = (0.98, 0.8, 0.5)  # probabilities, each around the median
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,26 @@ class NeuronDensity:
     density: Tensor
     f: Tensor
     limit: Tensor
+
+
+@dataclass(frozen=True)
+class NeuronLaw:
+    """The law of g_q(x) at each x: ``low[i]`` and ``high[i]`` bound the probability BANDS[i].
+
+    ``atoms`` and ``masses`` have two entries at each x; a mass of 0 is no atom.
+    """
+
+    activation: str
+    lam: float
+    phi: float
+    x: Tensor
+    f: Tensor
+    limit: Tensor
+    mean: Tensor
+    low: Tensor
+    high: Tensor
+    atoms: Tensor
+    masses: Tensor
 
 
 def law_of_q(
@@ -73,6 +94,21 @@ def neuron_density(
     edges = torch.linspace(low, high, lines + 1, dtype=torch.float64)
     mass = moments.cdf(edges[:, None], x, activation, lam, phi).diff(dim=0)
     return NeuronDensity(activation, lam, phi, x, edges, mass / edges.diff()[:, None], f, limit)
+
+
+def neuron_law(
+    activation: str, lam: float, phi: float = PHI, *, reach: float = 3.0, columns: int = 181
+) -> NeuronLaw:
+    """Computes the law of the q-neuron for x in ±reach. Quantiles are right to 1 in 4,000."""
+    x = torch.linspace(-reach, reach, columns, dtype=torch.float64)
+    ranks = (torch.arange(4000, dtype=torch.float64) + 0.5) / 4000
+    q = QLaw(torch.tensor(lam, dtype=torch.float64), phi, validate_args=False).icdf(ranks)
+    g = q_difference(x, q[:, None] - 1, activation)
+    tails = (1 - torch.tensor(BANDS, dtype=torch.float64)) / 2
+    low, high = g.quantile(tails, dim=0), g.quantile(1 - tails, dim=0)
+    lines = resolve(activation)(x), q_limit(x, activation), moments.mean(x, activation, lam, phi)
+    atoms = moments.atoms(x, activation, lam, phi)
+    return NeuronLaw(activation, lam, phi, x, *lines, low, high, *atoms)
 
 
 def check_drawable(activations: Sequence[str], lams: Sequence[float], phi: float) -> None:

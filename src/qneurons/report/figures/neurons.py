@@ -11,12 +11,14 @@ from qneurons.report.figures.densities import (
     PHI,
     LawOfQ,
     NeuronDensity,
+    NeuronLaw,
     check_drawable,
     law_of_q,
     neuron_density,
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 F_COLOUR, LIMIT_COLOUR = "#0072b2", "#d55e00"
@@ -44,6 +46,12 @@ def draw_law(by_lam: Sequence[LawOfQ], by_phi: Sequence[LawOfQ]) -> "Figure":
             ax.set_ylim(0, None)
             ax.legend(frameon=False, loc="upper right")
     return figure
+
+
+def draw_bands(ax: "Axes", law: NeuronLaw) -> None:
+    """The bands of probability, the narrower the darker."""
+    for low, high in zip(law.low, law.high, strict=True):
+        ax.fill_between(law.x, low, high, color=artwork.INK, alpha=0.16, lw=0)
 
 
 def draw_densities(cells: Sequence[Sequence[NeuronDensity]]) -> "Figure":
