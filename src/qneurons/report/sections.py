@@ -187,9 +187,10 @@ def draw_neurons(results: Results) -> list[Drawing]:
     words = {
         "law-of-q": ("density of q", "The density of q, for several λ and φ."),
         "density": (
-            "density of the q-neurons",
-            "The exact density of g_q(x) at each x: the darker, the denser. f and the limit "
-            "f'(x)x are drawn on top.",
+            "f, limit, mean and bands of probability of every q-neuron",
+            "The law of g_q(x) at each x: f, the limit f'(x)x, the mean, and the bands around the "
+            "median that hold 98, 80 and 50 % of the draws. A value that has a probability of its "
+            "own is a line as wide as this probability.",
         ),
     }
     return [Drawing(name, *words[name], figure) for name, figure in paper_figures(names).items()]

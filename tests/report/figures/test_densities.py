@@ -12,11 +12,9 @@ from qneurons import moments
 from qneurons.noise import QLaw
 from qneurons.report.figures.densities import (
     BANDS,
-    PAPER_ACTIVATIONS,
     check_drawable,
     is_drawable,
     law_of_q,
-    neuron_density,
     neuron_law,
 )
 from qneurons.study.errors import StudyError
@@ -41,51 +39,6 @@ def test_the_edges_of_the_hole_are_vertical():
     jumps = (steps > 0.99 * peak).nonzero().flatten()
     assert len(jumps) == 2
     assert (law.q.diff()[jumps] < 1e-12).all()
-
-
-@pytest.mark.parametrize("activation", ["tanh", "elu", "mish"])
-def test_pixels_hold_the_exact_probabilities(activation):
-    cell = neuron_density(activation, 0.5, columns=7, lines=30)
-    j = 4
-    for i in (3, 14, 20):
-        low, high = cell.edges[i].item(), cell.edges[i + 1].item()
-        mass = moments.cdf(high, cell.x[j], activation, 0.5) - moments.cdf(
-            low, cell.x[j], activation, 0.5
-        )
-        assert cell.density[i, j].item() == pytest.approx(mass.item() / (high - low), abs=1e-9)
-
-
-def test_fine_pixels_tend_to_the_density():
-    cell = neuron_density("tanh", 0.3, 0.0, columns=5, lines=4000)
-    x, middle = cell.x[3], (cell.edges[1:] + cell.edges[:-1]) / 2
-    exact = moments.density(middle, x, "tanh", 0.3, 0.0)
-    smooth = exact < 10  # at an extreme value of g the density is infinite
-    torch.testing.assert_close(cell.density[smooth, 3], exact[smooth], rtol=0.05, atol=0.02)
-    assert exact[smooth].max() > 1
-
-
-def test_atoms_are_in_the_picture():
-    cell = neuron_density("relu", 1.0, columns=7, lines=50)
-    _, masses = moments.atoms(cell.x[-1], "relu", 1.0)
-    pixel = (cell.edges <= cell.x[-1]).sum() - 1
-    held = cell.density[pixel, -1] * cell.edges.diff()[pixel]
-    assert held >= masses[0] > 0.8
-
-
-def test_f_and_the_limit_stay_in_the_frame():
-    for activation in PAPER_ACTIVATIONS:
-        cell = neuron_density(activation, 1.0, columns=9, lines=2)
-        for line in (cell.f, cell.limit):
-            assert (line > cell.edges[0]).all()
-            assert (line < cell.edges[-1]).all()
-        torch.testing.assert_close(cell.limit[4], torch.tensor(0.0).double())
-
-
-def test_every_argument_has_an_effect():
-    plain = neuron_density("elu", 0.5, columns=9, lines=8).density
-    assert not torch.equal(plain, neuron_density("elu", 0.6, columns=9, lines=8).density)
-    assert not torch.equal(plain, neuron_density("elu", 0.5, 0.3, columns=9, lines=8).density)
-    assert neuron_density("elu", 0.5, reach=1.0, columns=9, lines=8).x[-1] == 1
 
 
 @pytest.mark.parametrize(
@@ -132,3 +85,10 @@ def test_the_law_has_the_exact_lines_and_atoms():
     values, masses = moments.atoms(law.x, "relu", 1.0, 0.1)
     assert torch.equal(law.atoms, values)
     assert torch.equal(law.masses, masses)
+
+
+def test_every_argument_has_an_effect():
+    plain = neuron_law("elu", 0.5, columns=8)
+    assert not torch.equal(plain.low, neuron_law("elu", 0.6, columns=8).low)
+    assert not torch.equal(plain.low, neuron_law("elu", 0.5, 0.3, columns=8).low)
+    assert neuron_law("elu", 0.5, reach=1.0, columns=8).x[-1] == 1

@@ -7,7 +7,7 @@ for package in ("matplotlib", "polars", "scipy"):
     pytest.importorskip(package)
 
 from qneurons.report.figures import neurons
-from qneurons.report.figures.densities import law_of_q, neuron_density
+from qneurons.report.figures.densities import law_of_q, neuron_law
 from qneurons.report.figures.neurons import write_figures
 from qneurons.study.errors import StudyError
 
@@ -23,21 +23,40 @@ def test_the_law_of_q_is_drawn_as_computed():
     assert (left.get_title(), right.get_title()) == ("φ = 0.001", "λ = 0.2")
 
 
-def test_the_shade_is_the_density_and_f_and_the_limit_lie_over_it():
-    cells = [
-        [neuron_density(a, lam, columns=21, lines=20) for lam in (0.1, 1.0)] for a in ("tanh",)
-    ]
-    figure = neurons.draw_densities(cells)
-    for ax, cell in zip(figure.axes, cells[0], strict=True):
-        shade = np.asarray(ax.images[0].get_array())
-        order = np.argsort(cell.density.numpy(), axis=None)
-        assert (np.diff(shade[..., 3].ravel()[order]) >= 0).all()  # darker is denser
-        assert shade[..., 3].max() > 0.5
-        assert (shade[..., :3] == 0).all()
-        f, limit = ax.lines
-        assert np.array_equal(f.get_ydata(), cell.f)
-        assert np.array_equal(limit.get_ydata(), cell.limit)
-        assert ax.images[0].get_extent() == [-3, 3, *cell.edges[[0, -1]].tolist()]
+def test_bands_f_the_limit_and_the_mean_are_drawn_whole_for_every_lam():
+    laws = [neuron_law("elu", lam, columns=21) for lam in (0.1, 5.0)]
+    figure = neurons.draw_densities([laws])
+    for ax, law in zip(figure.axes, laws, strict=True):
+        mean, f, limit = ax.lines
+        assert np.array_equal(mean.get_ydata(), law.mean)
+        assert np.array_equal(f.get_ydata(), law.f)
+        assert np.array_equal(limit.get_ydata(), law.limit)
+        bottom, top = ax.get_ylim()
+        for band, low, high in zip(ax.collections, law.low, law.high, strict=False):
+            y = band.get_paths()[0].vertices[:, 1]
+            assert (y.min(), y.max()) == pytest.approx((low.min().item(), high.max().item()))
+            assert bottom < y.min() < y.max() < top
+    words = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert words[3:6] == ["98 % of the draws", "80 % of the draws", "50 % of the draws"]
+
+
+def test_atoms_are_lines_as_wide_as_their_mass():
+    law = neuron_law("relu", 1.0, columns=4)
+    figure = neurons.draw_densities([[law]])
+    *_, atoms = figure.axes[0].collections
+    # x = -3, -1, 1, 3: an atom at 0 on the left, at x on the right, and a step between them.
+    assert [s[:, 1].tolist() for s in atoms.get_segments()] == [[0, 0], [0, 1], [1, 3]]
+    assert atoms.get_linewidths() == pytest.approx([neurons.ATOM_WIDTH * 0.8411] * 3, rel=1e-3)
+    assert figure.legends[0].get_texts()[-1].get_text() == "one value, as wide as its probability"
+    smooth = neurons.draw_densities([[neuron_law("tanh", 1.0, columns=5)]])
+    assert not smooth.axes[0].collections[-1].get_segments()
+    assert len(smooth.legends[0].get_texts()) == 6
+
+
+def test_a_jump_between_two_atoms_is_no_line():
+    law = neuron_law("hardtanh", 1.0, columns=61)  # from 0 to 1 at x = 1
+    *_, atoms = neurons.draw_densities([[law]]).axes[0].collections
+    assert max(abs(np.diff(segment[:, 1])).item() for segment in atoms.get_segments()) < 0.2
 
 
 @pytest.fixture
@@ -47,9 +66,9 @@ def asked(monkeypatch):
 
     def coarse(*args):
         calls.append(args)
-        return neuron_density(*args, columns=9, lines=8)
+        return neuron_law(*args, columns=9)
 
-    monkeypatch.setattr(neurons, "neuron_density", coarse)
+    monkeypatch.setattr(neurons, "neuron_law", coarse)
     return calls
 
 

@@ -30,21 +30,6 @@ class LawOfQ:
 
 
 @dataclass(frozen=True)
-class NeuronDensity:
-    """The law of g_q(x): ``density[i, j]`` is the mean density of g between ``edges[i]`` and
-    ``edges[i + 1]`` at ``x[j]``, including atoms."""
-
-    activation: str
-    lam: float
-    phi: float
-    x: Tensor
-    edges: Tensor
-    density: Tensor
-    f: Tensor
-    limit: Tensor
-
-
-@dataclass(frozen=True)
 class NeuronLaw:
     """The law of g_q(x) at each x: ``low[i]`` and ``high[i]`` bound the probability BANDS[i].
 
@@ -76,32 +61,12 @@ def law_of_q(
     return LawOfQ(lam, phi, q, law.log_prob(q).exp())
 
 
-def neuron_density(
-    activation: str,
-    lam: float,
-    phi: float = PHI,
-    *,
-    reach: float = 3.0,
-    columns: int = 161,
-    lines: int = 160,
-) -> NeuronDensity:
-    """Computes the law of the q-neuron for x in ±reach, over the range of f and of the limit."""
-    x = torch.linspace(-reach, reach, columns, dtype=torch.float64)
-    f, limit = resolve(activation)(x), q_limit(x, activation)
-    both = torch.cat([f, limit])
-    margin = 0.15 * float(both.max() - both.min())
-    low, high = float(both.min()) - margin, float(both.max()) + margin
-    edges = torch.linspace(low, high, lines + 1, dtype=torch.float64)
-    mass = moments.cdf(edges[:, None], x, activation, lam, phi).diff(dim=0)
-    return NeuronDensity(activation, lam, phi, x, edges, mass / edges.diff()[:, None], f, limit)
-
-
 def neuron_law(
-    activation: str, lam: float, phi: float = PHI, *, reach: float = 3.0, columns: int = 181
+    activation: str, lam: float, phi: float = PHI, *, reach: float = 3.0, columns: int = 121
 ) -> NeuronLaw:
-    """Computes the law of the q-neuron for x in ±reach. Quantiles are right to 1 in 4,000."""
+    """Computes the law of the q-neuron for x in ±reach. Quantiles are right to 1 in 1,000."""
     x = torch.linspace(-reach, reach, columns, dtype=torch.float64)
-    ranks = (torch.arange(4000, dtype=torch.float64) + 0.5) / 4000
+    ranks = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
     q = QLaw(torch.tensor(lam, dtype=torch.float64), phi, validate_args=False).icdf(ranks)
     g = q_difference(x, q[:, None] - 1, activation)
     tails = (1 - torch.tensor(BANDS, dtype=torch.float64)) / 2

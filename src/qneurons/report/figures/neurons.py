@@ -4,24 +4,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from qneurons.report.figures import artwork
 from qneurons.report.figures.densities import (
+    BANDS,
     LAMS,
     PAPER_ACTIVATIONS,
     PHI,
     LawOfQ,
-    NeuronDensity,
     NeuronLaw,
     check_drawable,
     law_of_q,
-    neuron_density,
+    neuron_law,
 )
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 F_COLOUR, LIMIT_COLOUR = "#0072b2", "#d55e00"
+BAND_ALPHA, ATOM_WIDTH = 0.16, 6  # the width, in points, is that of an atom of mass 1
 LAW_LAMS, LAW_LAM, LAW_PHIS = (0.1, 0.3, 1.0), 0.2, (0.001, 0.1, 0.3)
 
 
@@ -51,38 +55,66 @@ def draw_law(by_lam: Sequence[LawOfQ], by_phi: Sequence[LawOfQ]) -> "Figure":
 def draw_bands(ax: "Axes", law: NeuronLaw) -> None:
     """The bands of probability, the narrower the darker."""
     for low, high in zip(law.low, law.high, strict=True):
-        ax.fill_between(law.x, low, high, color=artwork.INK, alpha=0.16, lw=0)
+        ax.fill_between(law.x, low, high, color=artwork.INK, alpha=BAND_ALPHA, lw=0)
 
 
-def draw_densities(cells: Sequence[Sequence[NeuronDensity]]) -> "Figure":
-    """Figure 2: one row per activation, one column per λ, with f and the limit f'(x)x on top."""
+def draw_atoms(ax: "Axes", law: NeuronLaw) -> None:
+    """The likelier atom at each x, as a line as wide as its mass."""
+    from matplotlib.collections import LineCollection
+
+    value, mass = law.atoms[:, 0], law.masses[:, 0]
+    points = torch.stack([law.x, value], dim=-1)
+    # No atom rises faster than x; a steeper step is a jump to another one.
+    joined = (mass[1:] > 0) & (mass[:-1] > 0) & (value.diff().abs() < 2 * law.x.diff())
+    segments = torch.stack([points[:-1], points[1:]], dim=1)[joined]
+    widths = ATOM_WIDTH * (mass[1:] + mass[:-1])[joined] / 2
+    ax.add_collection(
+        LineCollection(list(segments.numpy()), linewidths=widths, colors=artwork.INK, alpha=0.5)
+    )
+
+
+def draw_densities(rows: Sequence[Sequence[NeuronLaw]]) -> "Figure":
+    """Figure 2: one row per activation, one column per λ; f, the limit f'(x)x and the mean."""
     import matplotlib
-    import numpy as np
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
 
+    lines = {  # name: colour, dash and label
+        "mean": (artwork.INK, "-", "mean"),
+        "f": (F_COLOUR, "-", "f(x)"),
+        "limit": (LIMIT_COLOUR, "--", "limit f'(x)x"),  # last: the others show between its dashes
+    }
     with matplotlib.rc_context(artwork.LOOK):
-        figure = artwork.new_figure(max(2.0 * len(cells[0]), 3.4), 1.75 * len(cells) + 0.6)
-        axes = figure.subplots(len(cells), len(cells[0]), sharex=True, sharey="row", squeeze=False)
-        for line, row in zip(axes, cells, strict=True):
-            for ax, cell in zip(line, row, strict=True):
-                shade = np.zeros((*cell.density.shape, 4))  # black; the denser, the more opaque
-                low, high = cell.edges[[0, -1]].tolist()
-                shade[..., 3] = 1 - np.exp(-cell.density.numpy() * (high - low) / 3)
-                left, right = cell.x[[0, -1]].tolist()
-                ax.imshow(
-                    shade,
-                    extent=(left, right, low, high),
-                    origin="lower",
-                    aspect="auto",
-                    interpolation="bilinear",
-                )
-                ax.plot(cell.x, cell.f, color=F_COLOUR, lw=1, label="f(x)")
-                ax.plot(cell.x, cell.limit, color=LIMIT_COLOUR, lw=1, ls="--", label="limit f'(x)x")
-                ax.set(xlim=(left, right), ylim=(low, high))
+        figure = artwork.new_figure(max(2.0 * len(rows[0]), 3.4), 1.75 * len(rows) + 0.8)
+        axes = figure.subplots(len(rows), len(rows[0]), sharex=True, sharey="row", squeeze=False)
+        for line, row in zip(axes, rows, strict=True):
+            for ax, law in zip(line, row, strict=True):
+                draw_bands(ax, law)
+                draw_atoms(ax, law)
+                for name, (colour, dash, _) in lines.items():
+                    ax.plot(law.x, getattr(law, name), color=colour, lw=1.1, ls=dash)
+                ax.set_xlim(*law.x[[0, -1]].tolist())
+            # One range for all λ: nothing that is drawn is cut off.
+            drawn = torch.cat([y for law in row for y in (*law.low, *law.high, law.f, law.limit)])
+            low, high = drawn.min().item(), drawn.max().item()
+            line[0].set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
             line[0].set_ylabel(f"q-{row[0].activation}")
-        for ax, cell in zip(axes[0], cells[0], strict=True):
-            ax.set_title(f"λ = {cell.lam:g}")
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False)
+        for ax, law in zip(axes[0], rows[0], strict=True):
+            ax.set_title(f"λ = {law.lam:g}")
+        handles: list[Artist] = [
+            Line2D([], [], color=colour, ls=dash, label=label)
+            for colour, dash, label in lines.values()
+        ]
+        for k, band in enumerate(BANDS, 1):  # the bands lie over each other
+            shade = 1 - (1 - BAND_ALPHA) ** k
+            handles.append(
+                Patch(color=artwork.INK, alpha=shade, lw=0, label=f"{100 * band:g} % of the draws")
+            )
+        if any((law.masses[law.x != 0] > 0).any() for row in rows for law in row):
+            label = "one value, as wide as its probability"
+            handles.append(Line2D([], [], color=artwork.INK, alpha=0.5, lw=ATOM_WIDTH, label=label))
+        ncols = 4 if len(rows[0]) > 3 else 2 if len(rows[0]) > 1 else 1
+        figure.legend(handles=handles, loc="outside upper center", ncols=ncols, frameon=False)
         figure.supxlabel("x")
     return figure
 
@@ -94,8 +126,8 @@ def paper_figures(
     by_lam = [law_of_q(lam, phi) for lam in LAW_LAMS]
     by_phi = [law_of_q(LAW_LAM, half_width) for half_width in LAW_PHIS]
     drawn = {"law-of-q": draw_law(by_lam, by_phi)}
-    cells = [[neuron_density(name, lam, phi) for lam in lams] for name in activations]
-    return drawn | {"density": draw_densities(cells)} if cells else drawn
+    rows = [[neuron_law(name, lam, phi) for lam in lams] for name in activations]
+    return drawn | {"density": draw_densities(rows)} if rows else drawn
 
 
 def write_figures(
