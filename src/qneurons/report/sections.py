@@ -185,7 +185,10 @@ def draw_neurons(results: Results) -> list[Drawing]:
     """The paper's two figures that need no training, for the activations of the frame."""
     names = sorted(filter(is_drawable, {cell.activation for cell in results.cells}))
     words = {
-        "law-of-q": ("density of q", "The density of q, for several λ and φ."),
+        "law-of-q": (
+            "density of q for several λ and φ, with the probability of a negative q",
+            "The density of q, for several λ and φ. A negative q, shaded, turns the sign of x.",
+        ),
         "density": (
             "f, limit, mean and bands of probability of every q-neuron",
             "The law of g_q(x) at each x: f, the limit f'(x)x, the mean, and the bands around the "

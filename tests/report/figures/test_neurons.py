@@ -12,15 +12,20 @@ from qneurons.report.figures.neurons import write_figures
 from qneurons.study.errors import StudyError
 
 
-def test_the_law_of_q_is_drawn_as_computed():
+def test_the_law_of_q_is_drawn_as_computed_with_the_chance_of_a_negative_q():
     laws = [law_of_q(0.1), law_of_q(1.0)]
     figure = neurons.draw_law(laws, [law_of_q(0.2, 0.3)])
-    left, right = figure.axes
-    for law, line in zip(laws, left.lines, strict=True):
-        assert np.array_equal(line.get_ydata(), law.density)
-        assert line.get_label() == f"λ = {law.lam:g}"
-    assert right.lines[0].get_label() == "φ = 0.3"
-    assert (left.get_title(), right.get_title()) == ("φ = 0.001", "λ = 0.2")
+    *panels, last = figure.axes
+    for law, ax in zip(laws, panels, strict=True):
+        assert np.array_equal(ax.lines[0].get_ydata(), law.density, equal_nan=True)
+        assert ax.get_title() == f"λ = {law.lam:g}"
+        shaded = ax.collections[0].get_paths()[0].vertices
+        assert shaded[:, 0].max() == 0
+        assert shaded[:, 1].max() == pytest.approx(law.density[law.q == 0].item())
+    words = [ax.texts[0].get_text() for ax in panels]
+    assert words == ["P(q < 0)\n< 0.1 %", "P(q < 0)\n= 16 %"]
+    assert last.lines[0].get_label() == "φ = 0.3"
+    assert panels[0].get_ylabel() == "density of q, φ = 0.001"
 
 
 def test_bands_f_the_limit_and_the_mean_are_drawn_whole_for_every_lam():
@@ -93,7 +98,8 @@ def test_activations_lams_and_phi_reach_the_figure(tmp_path, asked, monkeypatch)
     write_figures(tmp_path, activations=("relu", "celu"), lams=(1.0, 2.0), phi=0.5)
     assert asked == [(name, lam, 0.5) for name in ("relu", "celu") for lam in (1.0, 2.0)]
     law, density = shown
-    assert law.axes[0].get_title() == "φ = 0.5"
+    assert [ax.get_title() for ax in law.axes[:-1]] == ["λ = 1", "λ = 2"]
+    assert law.axes[0].get_ylabel() == "density of q, φ = 0.5"
     assert [ax.get_title() for ax in density.axes[:2]] == ["λ = 1", "λ = 2"]
     assert [ax.get_ylabel() for ax in density.axes[::2]] == ["q-relu", "q-celu"]
 

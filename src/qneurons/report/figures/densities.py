@@ -21,12 +21,13 @@ BANDS = (0.98, 0.8, 0.5)  # probabilities, each around the median
 
 @dataclass(frozen=True)
 class LawOfQ:
-    """The density of q on a grid that includes both sides of both edges of the hole."""
+    """The density of q on a grid that includes 0, both edges of the hole and its middle."""
 
     lam: float
     phi: float
     q: Tensor
-    density: Tensor
+    density: Tensor  # NaN in the hole, so that no line crosses it
+    negative: float  # P(q < 0)
 
 
 @dataclass(frozen=True)
@@ -50,15 +51,17 @@ class NeuronLaw:
 
 
 def law_of_q(
-    lam: float, phi: float = PHI, *, low: float = -1.0, high: float = 3.0, points: int = 801
+    lam: float, phi: float = PHI, *, low: float = -4.0, high: float = 6.0, points: int = 401
 ) -> LawOfQ:
-    hole = torch.tensor([1 - phi, 1 + phi], dtype=torch.float64)
+    # The edges of the hole belong to the support; its middle does not.
+    marks = torch.tensor([0, 1 - phi, 1, 1 + phi], dtype=torch.float64)
     grid = torch.linspace(low, high, points, dtype=torch.float64)
-    # The edges of the hole belong to the support; the next numbers inside do not.
-    inside = torch.nextafter(hole, torch.ones_like(hole))
-    q = torch.cat([grid, hole, inside]).unique()
+    peak = 1 + lam * torch.linspace(-5, 5, points, dtype=torch.float64)  # a small λ needs its own
+    q = torch.cat([grid, peak, marks]).clamp(low, high).unique()
     law = QLaw(torch.tensor(lam, dtype=torch.float64), phi, validate_args=False)
-    return LawOfQ(lam, phi, q, law.log_prob(q).exp())
+    in_hole = (q > marks[1]) & (q < marks[3])
+    density = law.log_prob(q).exp().masked_fill(in_hole, torch.nan)
+    return LawOfQ(lam, phi, q, density, law.cdf(torch.zeros_like(law.lam)).item())
 
 
 def neuron_law(

@@ -26,29 +26,35 @@ if TYPE_CHECKING:
 
 F_COLOUR, LIMIT_COLOUR = "#0072b2", "#d55e00"
 BAND_ALPHA, ATOM_WIDTH = 0.16, 6  # the width, in points, is that of an atom of mass 1
-LAW_LAMS, LAW_LAM, LAW_PHIS = (0.1, 0.3, 1.0), 0.2, (0.001, 0.1, 0.3)
+LAW_LAM, LAW_PHIS = 0.2, (0.001, 0.1, 0.3)
 
 
 def draw_law(by_lam: Sequence[LawOfQ], by_phi: Sequence[LawOfQ]) -> "Figure":
-    """Figure 1: the density of q, for several λ at one φ and for several φ at one λ."""
+    """Figure 1: the density of q, a panel for each λ at one φ, and one with several φ at one λ."""
     import matplotlib
 
     with matplotlib.rc_context(artwork.LOOK):
-        figure = artwork.new_figure(7.6, 3.0)
-        for ax, laws, varied in zip(
-            figure.subplots(1, 2), (by_lam, by_phi), ("lam", "phi"), strict=True
-        ):
-            other, symbol = ("φ", "λ") if varied == "lam" else ("λ", "φ")
-            fixed = laws[0].phi if varied == "lam" else laws[0].lam
-            colours, _ = artwork.FAMILIES["c" if varied == "lam" else "a"]
-            for k, law in enumerate(laws):
-                colour, dash = artwork.line_style(colours, k)
-                label = f"{symbol} = {getattr(law, varied):g}"
-                ax.plot(law.q, law.density, color=colour, ls=dash, lw=1.4, label=label)
-            ax.set(xlabel="q", ylabel="density", title=f"{other} = {fixed:g}")
-            ax.set_xlim(float(laws[0].q[0]), float(laws[0].q[-1]))
-            ax.set_ylim(0, None)
-            ax.legend(frameon=False, loc="upper right")
+        figure = artwork.new_figure(1.75 * (len(by_lam) + 1), 2.4)
+        *panels, last = figure.subplots(1, len(by_lam) + 1)
+        for ax, law in zip(panels, by_lam, strict=True):
+            ax.plot(law.q, law.density, color=F_COLOUR, lw=1.2)
+            left = law.q <= 0
+            ax.fill_between(law.q[left], law.density[left], color=LIMIT_COLOUR, lw=0)
+            chance = f"= {100 * law.negative:.0f} %" if law.negative > 0.001 else "< 0.1 %"
+            words = f"P(q < 0)\n{chance}"
+            ax.text(0.03, 0.95, words, color=LIMIT_COLOUR, va="top", transform=ax.transAxes)
+            ax.set(title=f"λ = {law.lam:g}", xlim=law.q[[0, -1]].tolist())
+        colours, _ = artwork.FAMILIES["c"]
+        for k, law in enumerate(by_phi):
+            colour, dash = artwork.line_style(colours, k)
+            last.plot(law.q, law.density, color=colour, ls=dash, lw=1.2, label=f"φ = {law.phi:g}")
+            last.fill_between(law.q, law.density, color=colour, alpha=0.15, lw=0)
+        last.set(title=f"λ = {by_phi[0].lam:g}, by φ", xlim=by_phi[0].q[[0, -1]].tolist())
+        last.legend(frameon=False, loc="upper right", fontsize=8, handlelength=1)
+        for ax in (*panels, last):
+            ax.set_ylim(0, 1.6 * ax.dataLim.y1)  # room for the words
+        panels[0].set_ylabel(f"density of q, φ = {by_lam[0].phi:g}")
+        figure.supxlabel("q")
     return figure
 
 
@@ -123,8 +129,9 @@ def paper_figures(
     activations: Sequence[str], lams: Sequence[float] = LAMS, phi: float = PHI
 ) -> dict[str, "Figure"]:
     """The paper's two figures that need no training, by file name."""
-    by_lam = [law_of_q(lam, phi) for lam in LAW_LAMS]
-    by_phi = [law_of_q(LAW_LAM, half_width) for half_width in LAW_PHIS]
+    reach = max(1, *(2.5 * lam for lam in lams))
+    by_lam = [law_of_q(lam, phi, low=-reach, high=2 + reach) for lam in lams]
+    by_phi = [law_of_q(LAW_LAM, half_width, low=0.0, high=2.0) for half_width in LAW_PHIS]
     drawn = {"law-of-q": draw_law(by_lam, by_phi)}
     rows = [[neuron_law(name, lam, phi) for lam in lams] for name in activations]
     return drawn | {"density": draw_densities(rows)} if rows else drawn
