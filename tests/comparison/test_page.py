@@ -100,7 +100,7 @@ def test_results_so_far_have_a_line_for_each_setting(results):
 def test_curves_are_means_over_seeds(results):
     base, _ = curves_of(results.at_best(), results.metric)
     assert list(base.epoch) == [1, 2, 3, 4]
-    assert base.mean == pytest.approx([0.8025] * 4)
+    assert base.middle == pytest.approx([0.8025] * 4)
 
 
 def test_every_metric_has_a_panel_and_the_others_are_off(results):

@@ -23,6 +23,9 @@ from qneurons.report.claims import (
 )
 from qneurons.report.comparisons import PRIMARY, Cell, setting_order
 from qneurons.report.figures import (
+    ACCURACY,
+    GAIN,
+    LOSS,
     Curve,
     Style,
     draw_curves,
@@ -89,9 +92,12 @@ def make_sections(results: Results, runs: Mapping[Cell, Counter[str]]) -> list[S
     learning = Section(
         "learning-curves",
         "Learning curves",
-        "Means with 95 % t-intervals over seeds. Settings are compared "
-        f"{tables.compared_at(finals)}; runs that did not get there are left out. The axes are "
-        "fitted to the means; the first epochs may lie outside."
+        "Accuracy: the mean over seeds of the difference from base of the same seed, smoothed over "
+        "a tenth of the epochs (raw values are faint). Loss: the median over seeds. The settings "
+        "that end highest and lowest have a band: the 95 % t-interval of the mean, the quartiles "
+        f"of the loss. Settings are compared {tables.compared_at(finals)}; runs that did not get "
+        "there are left out. The axes are fitted to the second half of the epochs. Runs of one "
+        "seed see the same data in the same order, so settings may share a spike."
         if curves
         else "No run reached the epoch at which settings are compared.",
         figures=curves,
@@ -160,25 +166,29 @@ def draw_gains_over_base(results: Results, styles: Mapping[str, Style]) -> list[
 
 def draw_learning_curves(results: Results, styles: Mapping[str, Style]) -> list[Drawing]:
     """One figure for every network, dataset and protocol."""
-    by_network: dict[str, list[Curve]] = {}
-    for metric in PRIMARY:
-        rows = (
-            results.curves[metric]
-            .fill_null(math.nan)
-            .group_by(*CELL, "setting", maintain_order=True)
-        )
-        for (*names, setting), group in rows:
-            cell = Cell(*names)
-            points = (group[name].to_list() for name in ("epoch", "mean", "low", "high"))
-            curve = Curve(cell.activation, cell.dropout, setting, metric, *points)
-            by_network.setdefault(cell.where, []).append(curve)
-    drawn = []
-    for where, curves in by_network.items():
+    drawn: dict[str, list[Curve]] = {}
+    means, medians = ("mean", "low", "high"), ("median", "lower", "upper")
+    for metric, frame, names in (
+        (ACCURACY, results.curves["test_accuracy"], means),
+        (GAIN, results.gain_curves, means),
+        (LOSS, results.curves["train_loss"], medians),
+    ):
+        groups = frame.fill_null(math.nan).group_by(*CELL, "setting", maintain_order=True)
+        for (*key, setting), group in groups:
+            cell = Cell(*key)
+            points = (group[name].to_list() for name in ("epoch", *names))
+            panel = cell.activation, cell.dropout
+            curve = Curve(*panel, setting, metric, *points, is_smoothed=metric != LOSS)
+            drawn.setdefault(cell.where, []).append(curve)
+    idle = [(cell, setting) for cell in results.cells for setting in results.untrained(cell)]
+    drawings = []
+    for where, curves in drawn.items():
         file = re.sub(r"[^\w.-]+", "-", f"curves-{where.replace(' on ', '-')}")
-        caption = f"{where}: test accuracy (rising) and training loss (falling)."
-        figure = draw_curves(curves, styles)
-        drawn.append(Drawing(file, f"learning curves of {where}", caption, figure))
-    return drawn
+        caption = f"{where}: test accuracy against base (above) and training loss (below)."
+        here = {(cell.activation, cell.dropout, s) for cell, s in idle if cell.where == where}
+        figure = draw_curves(curves, styles, here)
+        drawings.append(Drawing(file, f"learning curves of {where}", caption, figure))
+    return drawings
 
 
 def draw_neurons(results: Results) -> list[Drawing]:

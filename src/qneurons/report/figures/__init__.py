@@ -15,10 +15,13 @@ from qneurons.report.figures.artwork import (
     write_file as write_file,
 )
 from qneurons.report.figures.curves import (
+    ACCURACY as ACCURACY,
+    GAIN as GAIN,
+    LOSS as LOSS,
     Curve as Curve,
     draw_curves as draw_curves,
-    draw_legend as draw_legend,
     draw_panel as draw_panel,
+    label_ends as label_ends,
 )
 from qneurons.report.figures.densities import (
     BANDS as BANDS,
