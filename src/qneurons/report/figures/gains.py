@@ -12,8 +12,8 @@ from qneurons.report.rendering import NONE
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = {"better": "#0072b2", "worse": "#d55e00"}  # by outcome
-FAINTEST, STRONGEST = 0.2, 0.6  # opacities; the ink stays readable on them
+COLOURS = {"better": "#0064a4", "worse": "#d55e00"}  # by outcome
+FAINTEST, STRONGEST = 0.15, 0.5  # opacities; the ink stays readable on them
 
 
 def draw_gains(

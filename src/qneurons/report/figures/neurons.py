@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-F_COLOUR, LIMIT_COLOUR = "#0072b2", "#d55e00"
+F_COLOUR, LIMIT_COLOUR = "#0064a4", "#d55e00"
 BAND_ALPHA, ATOM_WIDTH = 0.16, 6  # the width, in points, is that of an atom of mass 1
 LAW_LAM, LAW_PHIS = 0.2, (0.001, 0.1, 0.3)
 
