@@ -43,8 +43,9 @@ def draw_gains(
         axes = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
         for ax, (network, cells) in zip(axes, by_network.items(), strict=True):
             rows = sorted(cells, key=lambda cell: (cell.activation, not cell.dropout))
-            learned = [gains[k] for k in gains.keys() - set(learns_nothing) if k[0] in rows]
-            most = max((abs(row.gain.mean) for row in learned if row.gain.n), default=0)
+            learned = (gains[k] for k in gains if k[0] in rows and k not in learns_nothing)
+            sizes = [abs(row.gain.mean) for row in learned]
+            most = max(filter(math.isfinite, sizes), default=0)
             for y, cell in enumerate(rows):
                 for x, setting in enumerate(settings):
                     row = gains.get((cell, setting))
