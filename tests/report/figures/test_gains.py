@@ -1,6 +1,7 @@
 """The figure of gains shows the gains that it was given."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -94,6 +95,21 @@ def test_missing_numbers_do_no_harm():
     figure = draw_gains(gain(half=math.nan) | nothing, ["limit", "a1"])
     figure.draw_without_rendering()
     assert [words for words, _ in tiles(figure.axes[0]).values()] == ["–", "+0.20"]
+
+
+def test_names_from_outside_are_drawn_as_they_are():
+    (ax,) = draw_gains(gain(ELU._replace(network="a$_$b\x1b[2J")), SETTINGS).axes
+    ax.figure.draw_without_rendering()
+    assert ax.get_title("left") == "a$_$b [2J on mnist"
+
+
+def test_a_setting_whose_runs_all_diverged_is_worse_without_a_number():
+    ((key, row),) = gain(mean=math.nan, half=math.nan).items()
+    lost = replace(row, difference=replace(row.difference, n=0), diverged=(10, 0))
+    (ax,) = draw_gains({key: lost}, ["a1"]).axes
+    ((words, patch),) = tiles(ax).values()
+    assert words == "–"
+    assert patch.get_alpha() == STRONGEST
 
 
 def test_long_names_of_protocols_fit_into_the_figure():

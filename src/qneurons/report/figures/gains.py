@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from qneurons.report.comparisons import Cell, Contrast
 from qneurons.report.figures.artwork import LIMIT_GREY, LOOK, PALE, new_figure
-from qneurons.report.rendering import NONE
+from qneurons.report.rendering import NONE, one_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,14 +32,15 @@ def draw_gains(
 
     by_network: dict[str, list[Cell]] = {}
     for cell in dict.fromkeys([*(cell for cell, _ in gains), *untrained]):
-        by_network.setdefault(cell.where, []).append(cell)
+        by_network.setdefault(textwrap.fill(one_line(cell.where), 40), []).append(cell)
     heights = [len(cells) for cells in by_network.values()]
     unclear: dict[str, Any] = {"fill": False, "ec": PALE, "lw": 0.8}
     missing: dict[str, Any] = {"fill": False, "ec": LIMIT_GREY, "lw": 0, "hatch": "////"}
     is_hatched = False
     with matplotlib.rc_context(LOOK | {"hatch.linewidth": 0.6}):
-        width, height = 0.62 * len(settings) + 2.0, 0.29 * sum(heights) + 0.4 * len(heights) + 0.8
-        figure = new_figure(max(width, 4.4), height)
+        num_title_lines = len("\n".join(by_network).splitlines())
+        height = 0.29 * sum(heights) + 0.2 * len(heights) + 0.2 * num_title_lines + 0.8
+        figure = new_figure(max(0.62 * len(settings) + 2.0, 4.4), height)
         axes = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
         for ax, (network, cells) in zip(axes, by_network.items(), strict=True):
             rows = sorted(cells, key=lambda cell: (cell.activation, not cell.dropout))
@@ -53,7 +54,8 @@ def draw_gains(
                         look, words, is_hatched = missing, "", True
                     else:
                         is_idle = (cell, setting) in learns_nothing
-                        size = 1.0 if is_idle or not most else abs(row.gain.mean) / most
+                        # The first is also the minimum if the second is NaN.
+                        size = min(1.0, abs(row.gain.mean) / most) if most else 1.0
                         words = "learns\nnothing" if is_idle else _words(row)
                         look = unclear
                         if colour := COLOURS.get(row.outcome):
@@ -67,7 +69,7 @@ def draw_gains(
             ax.set_xticks(range(len(settings)), settings)
             ax.tick_params(length=0, top=False, labeltop=ax is axes[0], labelbottom=False)
             ax.spines[:].set_visible(False)
-            ax.set_title(textwrap.fill(network, 40), loc="left", fontsize=9, weight="bold")
+            ax.set_title(network, loc="left", fontsize=9, weight="bold", parse_math=False)
         keys = [Patch(fc=c, alpha=STRONGEST, lw=0, label=name) for name, c in COLOURS.items()]
         keys.append(Patch(**unclear, label="unclear"))
         if is_hatched:
