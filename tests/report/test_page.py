@@ -111,7 +111,7 @@ def test_the_files_are_there_and_the_page_comes_last(report):
     names = {path.name for path in paths}
     stems = ("gains", "curves-mnist-mlp-mnist", "law-of-q", "density")
     assert names == {"report.html", "report.md"} | {
-        f"{s}.{x}" for s in stems for x in ("png", "pdf")
+        f"{s}{end}" for s in stems for end in (".png", ".pdf", "-dark.svg")
     }
 
 

@@ -39,11 +39,16 @@ def figure():
     return figure
 
 
-def test_files_are_a_png_and_a_pdf_and_the_same_twice(figure):
+def test_files_are_for_a_light_and_a_dark_page_and_for_print_and_the_same_twice(figure):
     files = figure_files(figure, "plot")
-    assert list(files) == ["plot.png", "plot.pdf"]
+    assert list(files) == ["plot.png", "plot.pdf", "plot-dark.svg"]
     assert files["plot.png"].startswith(b"\x89PNG")
     assert files["plot.pdf"].startswith(b"%PDF")
+    dark = files["plot-dark.svg"].decode()
+    ET.fromstring(dark)
+    assert ON_DARK["#0064a4"] in dark
+    assert not any(colour in dark for colour in ON_DARK)
+    assert not re.search(r' d="[^"]*\d\.\d{3}', dark)  # short coordinates
     assert files == figure_files(figure, "plot")
 
 

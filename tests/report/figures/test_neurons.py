@@ -11,6 +11,8 @@ from qneurons.report.figures.densities import law_of_q, neuron_law
 from qneurons.report.figures.neurons import write_figures
 from qneurons.study.errors import StudyError
 
+ENDS = (".png", ".pdf", "-dark.svg")
+
 
 def test_the_law_of_q_is_drawn_as_computed_with_the_chance_of_a_negative_q():
     laws = [law_of_q(0.1), law_of_q(1.0)]
@@ -81,10 +83,10 @@ def test_figures_without_training_are_written_whole(tmp_path, asked):
     from matplotlib.image import imread
 
     paths = write_figures(tmp_path / "new", activations=("elu",), lams=(0.1, 1.0))
-    names = ["law-of-q.png", "law-of-q.pdf", "density.png", "density.pdf"]
+    names = [f"{name}{end}" for name in ("law-of-q", "density") for end in ENDS]
     assert [path.name for path in paths] == names
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == sorted(names)
-    for path in paths[::2]:
+    for path in paths[::3]:
         image = imread(path)[..., :3]
         assert image.shape[1] > 400
         assert image.std() > 0.05

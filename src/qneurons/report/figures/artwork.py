@@ -88,7 +88,7 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def figure_files(figure: "Figure", name: str) -> dict[str, bytes]:
-    """The figure as name.png and name.pdf. Equal figures give equal bytes."""
+    """The figure as name.png, name.pdf and name-dark.svg. Equal figures give equal bytes."""
     import matplotlib
 
     files = {}
@@ -97,7 +97,8 @@ def figure_files(figure: "Figure", name: str) -> dict[str, bytes]:
         with matplotlib.rc_context(LOOK):
             figure.savefig(buffer, format=suffix, dpi=160, metadata=metadata)
         files[f"{name}.{suffix}"] = buffer.getvalue()
-    return files
+    dark = f"{name}-dark.svg"
+    return files | {dark: theme_svgs(figure, name)[dark]}
 
 
 def theme_svgs(figure: "Figure", name: str) -> dict[str, bytes]:
@@ -107,7 +108,8 @@ def theme_svgs(figure: "Figure", name: str) -> dict[str, bytes]:
     buffer = io.StringIO()
     with matplotlib.rc_context(LOOK | {"svg.fonttype": "path"}):
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    light = buffer.getvalue()
+    # Coordinates are shortened; the scale of letters is not.
+    light = re.sub(r' (d|x|y)="[^"]*"', lambda a: _shortened(a[0]), buffer.getvalue())
     dark = re.sub("|".join(ON_DARK), lambda colour: ON_DARK[colour[0]], light)
     return {f"{name}-light.svg": light.encode(), f"{name}-dark.svg": dark.encode()}
 
@@ -133,11 +135,15 @@ def to_svg(figure: "Figure", name: str) -> str:
     svg = re.sub(r"<g id=\"[^\"]*\"", "<g", svg)
     svg = re.sub(r"(\bid=\"|url\(#|href=\"#)", rf"\g<1>{name}-", svg)
     # Coordinates are shortened; numbers in the text of the figure are not.
-    svg = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), svg)
+    svg = re.sub(r"<[^>]*>", lambda tag: _shortened(tag[0]), svg)
     svg = re.sub(r"\s*\n\s*", "\n", svg)
     for colour in ON_DARK:
         svg = svg.replace(colour, f"var({css_name(colour)})")
     return svg
+
+
+def _shortened(text: str) -> str:
+    return re.sub(r"(\d\.\d\d)\d+", r"\1", text)
 
 
 def css_name(colour: str) -> str:
