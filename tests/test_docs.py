@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,16 @@ PAGES = [ROOT / "README.md", ROOT / "RESULTS.md", *sorted((ROOT / "docs").glob("
 PAGE = ROOT / "docs" / "architecture.md"
 
 
-@pytest.fixture(scope="module")
-def drawing():
-    spec = importlib.util.spec_from_file_location("drawing", ROOT / "docs/draw_architecture.py")
+def script(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def drawing():
+    return script("draw_architecture")
 
 
 def test_the_drawing_of_the_rooms_is_up_to_date(drawing):
@@ -41,6 +46,39 @@ def test_the_walks_lead_through_files_that_exist():
     assert len(files) > 30
     for file in files:
         assert (ROOT / "src" / "qneurons" / file).exists(), file
+
+
+def coordinates(svg):
+    """The numbers of the lines and draws that have a name, by name."""
+    groups = {group.get("id"): group for group in ET.fromstring(svg).iter() if group.get("id")}
+    named = {name: groups[name] for name in ("f", "limit", "mean", "draws")}
+    paths = {
+        name: " ".join(" ".join(map(str, e.attrib.values())) for e in group.iter())
+        for name, group in named.items()
+    }
+    return {name: [*map(float, re.findall(r"-?\d+\.\d+", text))] for name, text in paths.items()}
+
+
+def test_the_picture_of_a_q_activation_is_up_to_date_and_the_readme_shows_it_light_and_dark():
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("polars")
+    figures = pytest.importorskip("qneurons.report.figures")
+    files = figures.theme_svgs(script("draw_q_activation").draw(), "q-activation")
+    for name, content in files.items():
+        published = (ROOT / "docs" / name).read_bytes()
+        assert len(published) < 150_000
+        drawn, found = coordinates(content), coordinates(published)
+        for line, numbers in drawn.items():
+            assert len(numbers) > 50
+            assert found[line] == pytest.approx(numbers, abs=0.1), "run docs/draw_q_activation.py"
+    light, dark = (content.decode() for content in files.values())
+    for colour in (figures.INK, figures.F_COLOUR, figures.LIMIT_COLOUR):
+        assert colour in light
+        assert colour not in dark
+        assert figures.ON_DARK[colour] in dark
+    picture = re.search(r"<picture>.*?</picture>", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+    assert re.findall(r'(?:src|srcset)="docs/(.*?)"', picture) == [*files][::-1]
+    assert '(prefers-color-scheme: dark)" srcset="docs/q-activation-dark.svg"' in picture
 
 
 def anchors(page: Path) -> set[str]:

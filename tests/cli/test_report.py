@@ -56,7 +56,7 @@ def test_figures_are_drawn_without_training(invoke):
     assert result.exit_code == 0, result.output
     written = {Path(line) for line in result.stdout.splitlines()}
     assert written == set(Path("here").iterdir())
-    assert {path.suffix for path in written} == {".png", ".pdf"}
+    assert {path.suffix for path in written} == {".png", ".pdf", ".svg"}
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_results_so_far_have_a_line_for_each_setting(results):
 def test_curves_are_means_over_seeds(results):
     base, _ = curves_of(results.at_best(), results.metric)
     assert list(base.epoch) == [1, 2, 3, 4]
-    assert base.mean == pytest.approx([0.8025] * 4)
+    assert base.middle == pytest.approx([0.8025] * 4)
 
 
 def test_every_metric_has_a_panel_and_the_others_are_off(results):
@@ -126,7 +126,8 @@ def test_the_page_has_the_answer_first_and_everything_else(tuned, tmp_path):
     page = write_comparison(tmp_path, "my-model", tuned, [origin], {"seed 9, a1": "Boom"}, 30)
     files = {path.name for path in tmp_path.iterdir()}
     assert files == {
-        *("report.html", "report.md", "gains.png", "gains.pdf", "curves.png", "curves.pdf")
+        *("report.html", "report.md", "gains.png", "gains.pdf", "gains-dark.svg"),
+        *("curves.png", "curves.pdf", "curves-dark.svg"),
     }
     html, text = page.read_text(), (tmp_path / "report.md").read_text()
     assert page.name == "report.html"

@@ -189,6 +189,26 @@ def test_best_is_the_peak_of_the_mean_curve(make_frame):
     assert lowest.single == column(frame, "a5", "train_loss", 2).min()
 
 
+def test_curves_of_gains_are_paired_by_seed_and_medians_ignore_a_spike(make_frame):
+    cell = {"cells": [ELU], "settings": ("base", "a1"), "seeds": 5, "epochs": 3}
+    # Seeds differ by whole points; the gain is the same in all of them.
+    seed = 0.01 * pl.col("seed") + 0.001 * (pl.col("setting") == "a1")
+    frame = make_frame(**cell).with_columns(
+        test_accuracy=0.5 + seed,
+        train_loss=pl.when(pl.col("seed") == 4).then(99.0).otherwise(0.01 * pl.col("seed")),
+    )
+    found = Results(frame)
+    gains = found.gain_curves
+    assert gains["setting"].unique().to_list() == ["a1"]
+    assert gains["epoch"].to_list() == [1, 2, 3]
+    for name in ("mean", "low", "high"):
+        assert gains[name].to_numpy() == pytest.approx([0.001] * 3)
+    losses = found.curves["train_loss"]
+    for name, value in (("lower", 0.01), ("median", 0.02), ("upper", 0.03)):
+        assert losses[name].to_numpy() == pytest.approx([value] * 6)
+    assert Results(frame.filter(setting="a1")).gain_curves.is_empty()
+
+
 def test_curves_are_over_the_same_seeds_at_every_epoch(make_frame):
     frame = make_frame(cells=[ELU], epochs=4, incomplete={("a1", 0): 2}, diverged={("a1", 1): 3})
     means = curves(frame).filter(pl.col("setting") == "a1")

@@ -1,6 +1,5 @@
 """The report: whole, self-contained, honest about what is missing."""
 
-import base64
 import itertools
 import os
 import re
@@ -38,8 +37,8 @@ def frame(make_frame):
 def report(frame, tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     with pytest.MonkeyPatch.context() as patch:
-        fine = neurons.neuron_density
-        patch.setattr(neurons, "neuron_density", lambda *args: fine(*args, columns=13, lines=12))
+        fine = neurons.neuron_law
+        patch.setattr(neurons, "neuron_law", lambda *args: fine(*args, columns=13))
         return folder, write_report(frame, folder)
 
 
@@ -112,24 +111,16 @@ def test_the_files_are_there_and_the_page_comes_last(report):
     names = {path.name for path in paths}
     stems = ("gains", "curves-mnist-mlp-mnist", "law-of-q", "density")
     assert names == {"report.html", "report.md"} | {
-        f"{s}.{x}" for s in stems for x in ("png", "pdf")
+        f"{s}{end}" for s in stems for end in (".png", ".pdf", "-dark.svg")
     }
 
 
-def test_nothing_is_fetched_and_every_image_decodes(html):
-    from PIL import Image
-
+def test_nothing_is_fetched(html):
     found = Page(html)
     assert found.open == []
-    images = [address for tag, address in found.addresses if tag == "image"]
-    assert images
+    assert found.addresses
     for tag, address in found.addresses:
-        assert address.startswith(("#", "data:image/png;base64,")), (tag, address[:80])
-    for image in images:
-        import io
-
-        data = base64.b64decode(image.partition(",")[2])
-        Image.open(io.BytesIO(data)).verify()
+        assert address.startswith("#"), (tag, address[:80])
     assert not re.search(r"@import|url\((?!#)|<script|<link|<iframe", html)
     assert not re.search(r"""(src|href|srcset)=["']?\s*(https?:)?//""", html)
 
@@ -268,6 +259,7 @@ def test_every_statistic_is_computed_once(frame, tmp_path, quick, monkeypatch):
     count(sections, "judge")
     write_report(frame, tmp_path)
     by_metric = dict.fromkeys(("compared_rows", "curves", "finals"), len(comparisons.METRICS))
+    by_metric["curves"] += 1  # of the gains
     assert Counter(calls) == {"run_states": 1, **by_metric, "judge": 1}
 
 

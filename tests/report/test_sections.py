@@ -50,10 +50,11 @@ def test_learning_curves_go_through_the_epochs_that_are_recorded(make_frame, thi
     frame = make_frame(**SMALL | {"epochs": 23})
     thin = thin_out(frame, pl.col("seed") == 1)
     [drawing] = sections.draw_learning_curves(Results(thin), STYLES)
-    accuracy, loss = drawing.figure.axes[:2]
-    assert [list(line.get_xdata()) for line in accuracy.lines] == [[*range(1, 24)]] * 4
-    assert [list(line.get_xdata()) for line in loss.lines] == [[1, 5, 10, 15, 20]] * 4
-    assert all(np.isfinite(line.get_ydata()).all() for line in (*accuracy.lines, *loss.lines))
+    accuracy, loss = drawing.figure.axes[::2]
+    gains, losses = ([line for line in ax.lines if line.get_gid()] for ax in (accuracy, loss))
+    assert [list(line.get_xdata()) for line in gains] == [[*range(1, 24)]] * 3
+    assert [list(line.get_xdata()) for line in losses] == [[1, 5, 10, 15, 20]] * 4
+    assert all(np.isfinite(line.get_ydata()).all() for line in (*gains, *losses))
 
 
 def test_no_table_is_empty(make_sections):
@@ -83,9 +84,14 @@ def test_settings_that_learn_nothing_are_named(make_frame):
 def test_the_curves_are_the_statistics(make_frame):
     results = Results(make_frame(**SMALL))
     (drawing,) = sections.draw_learning_curves(results, STYLES)
-    rows = results.curves["test_accuracy"].filter(activation="elu", setting="a1")
-    drawn = [line.get_ydata() for line in drawing.figure.axes[0].lines]
-    assert any(line == pytest.approx(100 * rows["mean"].to_numpy()) for line in drawn)
+    accuracy, loss = drawing.figure.axes[0].lines, drawing.figure.axes[2].lines
+    for lines, rows in (
+        (accuracy, 100 * results.gain_curves.filter(activation="elu", setting="a1")["mean"]),
+        (loss, results.curves["train_loss"].filter(activation="elu", setting="a1")["median"]),
+    ):
+        values = rows.to_numpy()
+        drawn = [line.get_ydata() for line in lines if len(line.get_ydata()) == len(values)]
+        assert any(line == pytest.approx(values) for line in drawn)
 
 
 def test_provenance_counts_epochs_where_values_differ(make_frame):

@@ -27,8 +27,8 @@ from qneurons.report.figures import (
     PALE,
     Curve,
     Style,
-    draw_legend,
     draw_panel,
+    label_ends,
     new_figure,
     setting_styles,
 )
@@ -196,17 +196,17 @@ def draw_curves(
             curves, scale = curves_of(rows, metric), 100 if metric.percent else 1
             draw_panel(ax, curves, styles, scale)
             # The axis is fitted to the means without the worst tenth: the first epochs are far off.
-            means = sorted((y for c in curves for y in c.mean), reverse=not metric.higher)
+            means = sorted((y for c in curves for y in c.middle), reverse=not metric.higher)
             if means:
                 low, high = sorted((scale * means[len(means) // 10], scale * means[-1]))
                 margin = 0.08 * (high - low) or 0.05 * abs(high) or 1.0
                 ax.set_ylim(low - margin, high + margin)
+            label_ends(ax, curves, styles, scale)
             ax.set_title(metric.title + ", %" * metric.percent)
             ax.set_xlabel("epoch")
             ax.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
         for ax in axes[len(metrics) :]:
             ax.set_axis_off()
-        draw_legend(figure, styles, 8)
     return figure
 
 
@@ -226,7 +226,10 @@ def make_sections(
         tables += [gain_table(common, f", all settings at {shared}"), grid_table(results)]
     caption = "Gain over base: mean over seeds with 95 % t-interval, and a dot for every seed."
     gains = Drawing("gains", "gain over base of every setting", caption, draw_gains(rows, styles))
-    caption = "Means with 95 % t-intervals over seeds."
+    caption = (
+        "Means over seeds, smoothed over a tenth of the epochs (raw values are faint). The "
+        "settings that end highest and lowest have their 95 % t-interval."
+    )
     figure = draw_curves(rows, results.metrics, styles)
     curves = Drawing("curves", "learning curves of every metric", caption, figure)
     settings = sorted({(t.spec.arm, t.setting) for t in results.trials if t.setting != t.spec.arm})

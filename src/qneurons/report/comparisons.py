@@ -173,9 +173,19 @@ def compared_rows(frame: pl.DataFrame, states: pl.DataFrame, metric: str) -> pl.
 
 
 def curves(rows: pl.DataFrame, metric: str) -> pl.DataFrame:
-    """By epoch: n, mean, sd and t-interval (low, high) over runs, and the best single value."""
+    """By epoch: n, mean, sd and t-interval (low, high) over runs, and the best single value.
+
+    Also the median with its quartiles (lower, upper): one run with a spike moves a mean.
+    """
+    value = pl.col(metric)
     means = rows.group_by(*CELL, "setting", "epoch").agg(
-        n=pl.len(), mean=pl.col(metric).mean(), sd=pl.col(metric).std(), single=pl.col(metric)
+        n=pl.len(),
+        mean=value.mean(),
+        sd=value.std(),
+        single=value,
+        median=value.median(),
+        lower=value.quantile(0.25, "linear"),
+        upper=value.quantile(0.75, "linear"),
     )
     n = means["n"].to_numpy()
     half = pl.Series(stats.t.ppf(1 - ALPHA / 2, n - 1) / np.sqrt(n)) * means["sd"]
@@ -183,6 +193,14 @@ def curves(rows: pl.DataFrame, metric: str) -> pl.DataFrame:
     return means.with_columns(
         low=pl.col("mean") - half, high=pl.col("mean") + half, single=extreme
     ).sort(*CELL, "setting", "epoch")
+
+
+def gain_curves(rows: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """The same of the differences from base, paired by seed, in the cells that have base."""
+    same = [*CELL, "seed", "epoch"]
+    base = rows.filter(setting="base").select(*same, base=metric)
+    pairs = rows.filter(pl.col("setting") != "base").join(base, on=same)
+    return curves(pairs.with_columns(pl.col(metric) - pl.col("base")), metric)
 
 
 def finals(

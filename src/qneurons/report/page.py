@@ -35,7 +35,7 @@ def rows_of(study: Study, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def write_report(frame: pl.DataFrame, folder: Path, *, study: Study | None = None) -> list[Path]:
-    """Writes report.html, report.md and the figures as PNG and PDF; returns their paths.
+    """Writes report.html, report.md and the figures as PNG, PDF and dark SVG; returns their paths.
 
     ``frame`` has the tidy rows of a store. With a ``study`` only its runs are reported, and those
     that have not begun are counted.
@@ -62,7 +62,7 @@ def write_page(
     sections: Sequence[Section],
     legend: str,
 ) -> list[Path]:
-    """Writes report.html, report.md and the figures as PNG and PDF; returns their paths."""
+    """Writes report.html, report.md and the figures as files; returns their paths."""
     # Everything is made before anything is written. The page is last: if it exists, all files do.
     files = {
         name: content

@@ -62,12 +62,17 @@ def to_rich(table: Table) -> "rich.table.Table":
     return shown
 
 
+def one_line(text: str) -> str:
+    """The text without line breaks and other control characters."""
+    return " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text).split())
+
+
 def markdown_text(text: str) -> str:
     """Text in one line that Markdown shows as it stands: without HTML, links and images.
 
     Titles, commands and names of datasets come from the files of others.
     """
-    text = " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text).split())
+    text = one_line(text)
     text = re.sub(r"&(?=#?\w+;)", "&amp;", text)
     return re.sub(r"<(?=[a-zA-Z/!?])", "&lt;", text).replace("](", "]&#40;").replace("][", "]&#91;")
 

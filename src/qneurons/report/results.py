@@ -32,6 +32,7 @@ class Results:
             self.curves[metric] = means
             self.finals[metric] = comparisons.finals(self.states, rows, means, metric)
             self.contrasts[metric] = comparisons.contrasts(self.finals[metric])
+        self.gain_curves = comparisons.gain_curves(compared["test_accuracy"], "test_accuracy")
         # The cells that have their training loss without noise.
         noiseless = compared["train_loss_limit"].filter("noiseless").select(CELL)
         self.noiseless = {Cell(*row) for row in noiseless.iter_rows()}

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,9 @@ from qneurons.report.claims import (
 )
 from qneurons.report.comparisons import PRIMARY, Cell, setting_order
 from qneurons.report.figures import (
+    ACCURACY,
+    GAIN,
+    LOSS,
     Curve,
     Style,
     draw_curves,
@@ -89,15 +92,18 @@ def make_sections(results: Results, runs: Mapping[Cell, Counter[str]]) -> list[S
     learning = Section(
         "learning-curves",
         "Learning curves",
-        "Means with 95 % t-intervals over seeds. Settings are compared "
-        f"{tables.compared_at(finals)}; runs that did not get there are left out. The axes are "
-        "fitted to the means; the first epochs may lie outside."
+        "Accuracy: the mean over seeds of the difference from base of the same seed, smoothed over "
+        "a tenth of the epochs (raw values are faint). Loss: the median over seeds. The settings "
+        "that end highest and lowest have a band: the 95 % t-interval of the mean, the quartiles "
+        f"of the loss. Settings are compared {tables.compared_at(finals)}; runs that did not get "
+        "there are left out. The axes are fitted to the second half of the epochs. Runs of one "
+        "seed see the same data in the same order, so settings may share a spike."
         if curves
         else "No run reached the epoch at which settings are compared.",
         figures=curves,
     )
     numbers = [Section("tables", "Tables", learned_nothing(results), tables=main_tables(results))]
-    if gains := draw_gains_over_base(results, styles):
+    if gains := draw_gains_over_base(results, runs):
         numbers.insert(0, Section("gains", "Gains", figures=gains, tables=[gains_table(results)]))
     # Data that are not the paper's are not held against its claims.
     return [
@@ -145,51 +151,62 @@ def noise_or_limit_tables(results: Results) -> list[Table]:
     return found + ([tables.decomposition_table(results)] if decompose(results) else [])
 
 
-def draw_gains_over_base(results: Results, styles: Mapping[str, Style]) -> list[Drawing]:
+def draw_gains_over_base(results: Results, planned: Collection[Cell]) -> list[Drawing]:
     """One figure, if base is compared with another setting."""
     if not (gains := gains_over_base(results)):
         return []
     caption = (
-        "Gain in test accuracy over base, in percentage points: mean over seeds with 95 % "
-        "t-interval. An arrow marks a setting that learns nothing."
+        "Gain in test accuracy over base, in percentage points: mean over seeds, ± half of the "
+        "95 % t-interval. A tile is filled where the gain is significant (p ≤ 0.05 after Holm's "
+        "correction), the larger the stronger, on a scale of each network."
     )
+    settings = sorted({setting for _, setting in gains}, key=setting_order)
     idle = {pair for pair in gains if not results.learns(*pair)}
-    figure = draw_gains(gains, styles, idle)
+    untrained = sorted(set(planned) - set(results.cells))
+    figure = draw_gains(gains, settings, idle, untrained)
     return [Drawing("gains", "gain over base of every setting", caption, figure)]
 
 
 def draw_learning_curves(results: Results, styles: Mapping[str, Style]) -> list[Drawing]:
     """One figure for every network, dataset and protocol."""
-    by_network: dict[str, list[Curve]] = {}
-    for metric in PRIMARY:
-        rows = (
-            results.curves[metric]
-            .fill_null(math.nan)
-            .group_by(*CELL, "setting", maintain_order=True)
-        )
-        for (*names, setting), group in rows:
-            cell = Cell(*names)
-            points = (group[name].to_list() for name in ("epoch", "mean", "low", "high"))
-            curve = Curve(cell.activation, cell.dropout, setting, metric, *points)
-            by_network.setdefault(cell.where, []).append(curve)
-    drawn = []
-    for where, curves in by_network.items():
+    drawn: dict[str, list[Curve]] = {}
+    means, medians = ("mean", "low", "high"), ("median", "lower", "upper")
+    for metric, frame, names in (
+        (ACCURACY, results.curves["test_accuracy"], means),
+        (GAIN, results.gain_curves, means),
+        (LOSS, results.curves["train_loss"], medians),
+    ):
+        groups = frame.fill_null(math.nan).group_by(*CELL, "setting", maintain_order=True)
+        for (*key, setting), group in groups:
+            cell = Cell(*key)
+            points = (group[name].to_list() for name in ("epoch", *names))
+            panel = cell.activation, cell.dropout
+            curve = Curve(*panel, setting, metric, *points, is_smoothed=metric != LOSS)
+            drawn.setdefault(cell.where, []).append(curve)
+    idle = [(cell, setting) for cell in results.cells for setting in results.untrained(cell)]
+    drawings = []
+    for where, curves in drawn.items():
         file = re.sub(r"[^\w.-]+", "-", f"curves-{where.replace(' on ', '-')}")
-        caption = f"{where}: test accuracy (rising) and training loss (falling)."
-        figure = draw_curves(curves, styles)
-        drawn.append(Drawing(file, f"learning curves of {where}", caption, figure))
-    return drawn
+        caption = f"{where}: test accuracy against base (above) and training loss (below)."
+        here = {(cell.activation, cell.dropout, s) for cell, s in idle if cell.where == where}
+        figure = draw_curves(curves, styles, here)
+        drawings.append(Drawing(file, f"learning curves of {where}", caption, figure))
+    return drawings
 
 
 def draw_neurons(results: Results) -> list[Drawing]:
     """The paper's two figures that need no training, for the activations of the frame."""
     names = sorted(filter(is_drawable, {cell.activation for cell in results.cells}))
     words = {
-        "law-of-q": ("density of q", "The density of q, for several λ and φ."),
+        "law-of-q": (
+            "density of q for several λ and φ, with the probability of a negative q",
+            "The density of q, for several λ and φ. A negative q, shaded, turns the sign of x.",
+        ),
         "density": (
-            "density of the q-neurons",
-            "The exact density of g_q(x) at each x: the darker, the denser. f and the limit "
-            "f'(x)x are drawn on top.",
+            "f, limit, mean and bands of probability of every q-neuron",
+            "The law of g_q(x) at each x: f, the limit f'(x)x, the mean, and the bands around the "
+            "median that hold 98, 80 and 50 % of the draws. A value that has a probability of its "
+            "own is a line as wide as this probability.",
         ),
     }
     return [Drawing(name, *words[name], figure) for name, figure in paper_figures(names).items()]

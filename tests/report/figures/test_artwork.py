@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ for package in ("matplotlib", "polars", "scipy"):
     pytest.importorskip(package)
 
 from qneurons.report.figures.artwork import (
+    INK,
     ON_DARK,
     PALE,
     css_name,
@@ -18,6 +20,8 @@ from qneurons.report.figures.artwork import (
     to_svg,
     write_file,
 )
+from qneurons.report.figures.gains import COLOURS, STRONGEST
+from qneurons.report.figures.neurons import F_COLOUR, LIMIT_COLOUR
 from qneurons.study.errors import StudyError
 
 SETTINGS = ("base", "limit", "c0.02", "c0.1", "a1", "a5", "a9", "m5", "n0.001")
@@ -29,17 +33,22 @@ def figure():
 
     figure = Figure(figsize=(3, 2), layout="constrained")
     ax = figure.subplots()
-    ax.plot([1, 2, 3], [1, 4, 2], color="#0072b2", marker="o", clip_on=True)
+    ax.plot([1, 2, 3], [1, 4, 2], color="#0064a4", marker="o", clip_on=True)
     ax.imshow([[0.0, 1.0]], extent=(1, 3, 1, 4), aspect="auto")
     ax.set_title("a < b & c = 0.12345")
     return figure
 
 
-def test_files_are_a_png_and_a_pdf_and_the_same_twice(figure):
+def test_files_are_for_a_light_and_a_dark_page_and_for_print_and_the_same_twice(figure):
     files = figure_files(figure, "plot")
-    assert list(files) == ["plot.png", "plot.pdf"]
+    assert list(files) == ["plot.png", "plot.pdf", "plot-dark.svg"]
     assert files["plot.png"].startswith(b"\x89PNG")
     assert files["plot.pdf"].startswith(b"%PDF")
+    dark = files["plot-dark.svg"].decode()
+    ET.fromstring(dark)
+    assert ON_DARK["#0064a4"] in dark
+    assert not any(colour in dark for colour in ON_DARK)
+    assert not re.search(r' d="[^"]*\d\.\d{3}', dark)  # short coordinates
     assert files == figure_files(figure, "plot")
 
 
@@ -53,7 +62,7 @@ def test_svg_is_well_formed_and_free_of_addresses(figure):
 
 def test_svg_takes_the_pages_colours(figure):
     svg = to_svg(figure, "plot")
-    assert f"var({css_name('#0072b2')})" in svg
+    assert f"var({css_name('#0064a4')})" in svg
     assert not any(colour in svg for colour in ON_DARK)
 
 
@@ -65,24 +74,74 @@ def test_svg_ids_are_the_figures_own_and_every_reference_resolves(figure):
     assert set(re.findall(r'(?:url\(#|href="#)([^")]*)', one)) <= ids[0]
 
 
-def contrast(one, other):
-    """The ratio of WCAG 2, from 1 to 21."""
+PAGES = {"light": "#ffffff", "dark": "#15171b"}
+# Linear RGB as people see it who lack one kind of cones (Machado et al. 2009, severity 1).
+SIGHTS = {
+    "normal": np.eye(3),
+    "protan": np.array(
+        [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    ),
+    "deutan": np.array([[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]]),
+    "tritan": np.array([[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]]),
+}
+
+
+def linear(colour):
     from matplotlib.colors import to_rgb
 
-    def luminance(colour):
-        linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    rgb = np.array(to_rgb(colour))
+    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
 
-    low, high = sorted(luminance(to_rgb(colour)) for colour in (one, other))
+
+def contrast(one, other):
+    """The ratio of WCAG 2, from 1 to 21."""
+    low, high = sorted(linear(colour) @ (0.2126, 0.7152, 0.0722) for colour in (one, other))
     return (high + 0.05) / (low + 0.05)
+
+
+def lab(colour, sight):
+    """CIE L*a*b*, in which a distance of 2 or 3 can just be seen."""
+    to_xyz = [[0.4125, 0.3576, 0.1804], [0.2127, 0.7152, 0.0722], [0.0193, 0.1192, 0.9503]]
+    xyz = to_xyz @ (SIGHTS[sight] @ linear(colour)).clip(0, 1) / (0.9505, 1, 1.0888)
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
 @pytest.mark.parametrize(
     "light", [colour for colour in ON_DARK if colour != PALE]
 )  # the grid is to be faint
 def test_lines_stand_out_on_a_light_and_on_a_dark_page(light):
-    assert contrast(light, "#ffffff") > 2
-    assert contrast(ON_DARK[light], "#15171b") > 3
+    assert contrast(light, PAGES["light"]) > 3
+    assert contrast(ON_DARK[light], PAGES["dark"]) > 3
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+@pytest.mark.parametrize("page", PAGES)
+def test_the_papers_settings_differ_for_colour_blind_readers(page, sight):
+    colours = [style.colour for style in setting_styles(SETTINGS[:7]).values()]
+    seen = [lab(ON_DARK[c] if page == "dark" else c, sight) for c in colours]
+    assert min(np.linalg.norm(a - b) for a, b in combinations(seen, 2)) > 15
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+@pytest.mark.parametrize("page", PAGES)
+def test_better_and_worse_and_f_and_its_limit_differ_for_colour_blind_readers(page, sight):
+    for pair in (COLOURS.values(), (F_COLOUR, LIMIT_COLOUR)):
+        one, other = (lab(ON_DARK[c] if page == "dark" else c, sight) for c in pair)
+        assert np.linalg.norm(one - other) > 15
+
+
+@pytest.mark.parametrize("outcome", COLOURS)
+def test_words_can_be_read_on_a_tile(outcome):
+    from matplotlib.colors import to_rgb
+
+    colour = COLOURS[outcome]
+    for tile, page, ink in (
+        (colour, PAGES["light"], INK),
+        (ON_DARK[colour], PAGES["dark"], ON_DARK[INK]),
+    ):
+        mixed = STRONGEST * np.array(to_rgb(tile)) + (1 - STRONGEST) * np.array(to_rgb(page))
+        assert contrast(mixed, ink) > 4.5
 
 
 def test_writing_makes_the_folder_and_leaves_one_file(tmp_path):

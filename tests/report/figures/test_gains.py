@@ -1,6 +1,7 @@
 """The figure of gains shows the gains that it was given."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -8,83 +9,112 @@ for package in ("matplotlib", "polars", "scipy"):
     pytest.importorskip(package)
 
 from qneurons.report.comparisons import METRICS, Cell, Contrast
-from qneurons.report.figures.artwork import setting_styles
-from qneurons.report.figures.gains import draw_gains
+from qneurons.report.figures.gains import COLOURS, FAINTEST, STRONGEST, draw_gains
 from qneurons.report.inference import Estimate
 
 ELU = Cell("mnist", "mnist-mlp", False, "elu")
-STYLES = setting_styles(["base", "limit", "c0.1", "a1"])
+SETTINGS = ["limit", "c0.1", "a1"]
 
 
-def gain(cell=ELU, setting="a1", mean=0.002, half=0.001):
+def gain(cell=ELU, setting="a1", mean=0.002, half=0.001, p=0.02):
     estimate = Estimate(10, mean, 0.1, mean - half, mean + half)
     metric = METRICS["test_accuracy"]
-    row = Contrast(cell, setting, "base", metric, estimate, "sign-flip", 0.01, 0.02, (0, 0), 10, {})
+    row = Contrast(cell, setting, "base", metric, estimate, "sign-flip", 0.01, p, (0, 0), 10, {})
     return {(cell, setting): row}
 
 
-def points(ax):
-    return [tuple(container.lines[0].get_xydata()[0]) for container in ax.containers]
+def tiles(ax):
+    """The words and the patch of every tile, by column and row."""
+    return {
+        text.get_position(): (text.get_text(), patch)
+        for text, patch in zip(ax.texts, ax.patches, strict=True)
+    }
 
 
-def test_every_gain_is_drawn_in_points_with_its_interval():
+def names(labels):
+    return [label.get_text() for label in labels]
+
+
+def test_every_gain_is_a_tile_in_points_with_its_interval():
     gains = gain(setting="limit", mean=-0.001) | gain() | gain(setting="c0.1", mean=0.0)
-    figure = draw_gains(gains, STYLES)
+    figure = draw_gains(gains, SETTINGS)
     (ax,) = figure.axes
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["limit", "c0.1", "a1"]
-    assert points(ax) == [(0, pytest.approx(-0.1)), (2, pytest.approx(0.2)), (1, 0)]
-    (bar,) = ax.containers[1].lines[2][0].get_segments()
-    assert bar[:, 1] == pytest.approx([0.1, 0.3])
-    assert ax.containers[1].lines[0].get_color() == STYLES["a1"].colour
-    assert not figure.legends
+    assert names(ax.get_xticklabels()) == SETTINGS
+    assert names(ax.get_yticklabels()) == ["elu, without dropout"]
+    words = [words for words, _ in tiles(ax).values()]
+    assert words == ["−0.10\n±0.10", "+0.00\n±0.10", "+0.20\n±0.10"]
+    assert names(figure.legends[0].get_texts()) == ["better", "worse", "unclear"]
 
 
-def test_panels_are_activations_with_and_without_dropout():
-    cells = [ELU, ELU._replace(dropout=True), ELU._replace(activation="tanh")]
-    figure = draw_gains({key: row for cell in cells for key, row in gain(cell).items()}, STYLES)
-    titles = [ax.get_title() for ax in figure.axes]
-    assert titles == [
-        f"{name}, {word} dropout" for word in ("with", "without") for name in ("elu", "tanh")
+def test_a_tile_is_filled_if_its_gain_is_significant_the_larger_the_stronger():
+    from matplotlib.colors import to_hex
+
+    gains = gain(setting="limit", mean=-0.001) | gain(p=0.06) | gain(setting="c0.1", mean=0.002)
+    (ax,) = draw_gains(gains, SETTINGS).axes
+    worse, better, unclear = (patch for _, patch in tiles(ax).values())
+    assert not unclear.get_fill()
+    for patch, outcome in ((worse, "worse"), (better, "better")):
+        assert patch.get_fill()
+        assert to_hex(patch.get_facecolor()) == COLOURS[outcome]
+    assert better.get_alpha() == pytest.approx(STRONGEST)
+    assert worse.get_alpha() == pytest.approx((FAINTEST + STRONGEST) / 2)
+
+
+def test_a_row_is_a_cell_under_its_network_and_what_is_not_trained_is_hatched():
+    tanh, cnn = ELU._replace(activation="tanh"), ELU._replace(network="mnist-cnn")
+    cells = [tanh, ELU, ELU._replace(dropout=True), cnn]
+    gains = {key: row for cell in cells for s in SETTINGS for key, row in gain(cell, s).items()}
+    del gains[tanh, "limit"]
+    untrained = [cnn._replace(activation="relu")]
+    figure = draw_gains(gains, SETTINGS, untrained=untrained)
+    mlp, cnn = figure.axes
+    assert (mlp.get_title("left"), cnn.get_title("left")) == (
+        "mnist-mlp on mnist",
+        "mnist-cnn on mnist",
+    )
+    rows = ["elu, with dropout", "elu, without dropout", "tanh, without dropout"]
+    assert names(mlp.get_yticklabels()) == rows
+    assert names(cnn.get_yticklabels()) == ["elu, without dropout", "relu, without dropout"]
+    hatched = [
+        [at for at, (_, patch) in tiles(ax).items() if patch.get_hatch()] for ax in (mlp, cnn)
     ]
-    assert [len(ax.containers) for ax in figure.axes] == [1, 0, 1, 1]
-    assert [text.get_text() for text in figure.axes[1].texts] == ["no runs"]
+    assert hatched == [[(0, 2)], [(0, 1), (1, 1), (2, 1)]]
+    assert names(figure.legends[0].get_texts())[-1] == "not trained"
 
 
-@pytest.mark.parametrize("count", [2, 12])
-def test_networks_stand_side_by_side_with_markers_of_their_own(count):
-    cells = [ELU._replace(network=f"net{k}") for k in range(count - 1)]
-    cells.append(cells[0]._replace(protocol="learning rate 0.1"))
-    figure = draw_gains({key: row for cell in cells for key, row in gain(cell).items()}, STYLES)
-    (ax,) = figure.axes
-    places = [x for x, _ in points(ax)]
-    assert len(set(places)) == count
-    assert -0.5 < min(places) < 0 < max(places) < 0.5
-    markers = {container.lines[0].get_marker() for container in ax.containers}
-    assert len(markers) == min(count, 9)
-    words = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert (words[0], words[-1]) == ("net0 on mnist", "net0 on mnist, learning rate 0.1")
-
-
-def test_a_setting_that_learns_nothing_is_an_arrow():
+def test_a_setting_that_learns_nothing_says_so_and_does_not_set_the_scale():
     gains = gain() | gain(setting="c0.1", mean=-0.88)
-    (ax,) = draw_gains(gains, STYLES, {(ELU, "c0.1")}).axes
-    assert len(ax.containers) == 1
-    assert [text.get_text() for text in ax.texts] == ["↓"]
-    assert ax.get_ylim()[0] > -5
+    (ax,) = draw_gains(gains, SETTINGS[1:], {(ELU, "c0.1")}).axes
+    (words, _), (_, other) = tiles(ax).values()
+    assert words == "learns\nnothing"
+    assert other.get_alpha() == pytest.approx(STRONGEST)
 
 
 def test_missing_numbers_do_no_harm():
-    gains = gain(half=math.nan) | gain(setting="limit", mean=math.nan, half=math.nan)
-    figure = draw_gains(gains, STYLES)
+    nothing = gain(setting="limit", mean=math.nan, half=math.nan, p=1.0)
+    figure = draw_gains(gain(half=math.nan) | nothing, ["limit", "a1"])
     figure.draw_without_rendering()
-    low, high = figure.axes[0].get_ylim()
-    assert low < 0.2 < high
+    assert [words for words, _ in tiles(figure.axes[0]).values()] == ["–", "+0.20"]
+
+
+def test_names_from_outside_are_drawn_as_they_are():
+    (ax,) = draw_gains(gain(ELU._replace(network="a$_$b\x1b[2J")), SETTINGS).axes
+    ax.figure.draw_without_rendering()
+    assert ax.get_title("left") == "a$_$b [2J on mnist"
+
+
+def test_a_setting_whose_runs_all_diverged_is_worse_without_a_number():
+    ((key, row),) = gain(mean=math.nan, half=math.nan).items()
+    lost = replace(row, difference=replace(row.difference, n=0), diverged=(10, 0))
+    (ax,) = draw_gains({key: lost}, ["a1"]).axes
+    ((words, patch),) = tiles(ax).values()
+    assert words == "–"
+    assert patch.get_alpha() == STRONGEST
 
 
 def test_long_names_of_protocols_fit_into_the_figure():
     cells = [ELU, ELU._replace(protocol="batch size 32, learning rate 0.0001")]
-    figure = draw_gains({key: row for cell in cells for key, row in gain(cell).items()}, STYLES)
+    figure = draw_gains({key: row for cell in cells for key, row in gain(cell).items()}, SETTINGS)
     figure.draw_without_rendering()
-    box = figure.legends[0].get_window_extent()
-    assert box.x0 >= 0
-    assert box.x1 <= figure.bbox.width
+    for ax in figure.axes:
+        assert ax._left_title.get_window_extent().x1 <= figure.bbox.width

@@ -10,22 +10,31 @@ from qneurons.report.figures.artwork import (
     figure_files as figure_files,
     new_figure as new_figure,
     setting_styles as setting_styles,
+    theme_svgs as theme_svgs,
     to_svg as to_svg,
     write_file as write_file,
 )
 from qneurons.report.figures.curves import (
+    ACCURACY as ACCURACY,
+    GAIN as GAIN,
+    LOSS as LOSS,
     Curve as Curve,
     draw_curves as draw_curves,
-    draw_legend as draw_legend,
     draw_panel as draw_panel,
+    label_ends as label_ends,
 )
 from qneurons.report.figures.densities import (
+    BANDS as BANDS,
     LAMS as LAMS,
     PAPER_ACTIVATIONS as PAPER_ACTIVATIONS,
     is_drawable as is_drawable,
+    neuron_law as neuron_law,
 )
 from qneurons.report.figures.gains import draw_gains as draw_gains
 from qneurons.report.figures.neurons import (
+    F_COLOUR as F_COLOUR,
+    LIMIT_COLOUR as LIMIT_COLOUR,
+    draw_bands as draw_bands,
     paper_figures as paper_figures,
     write_figures as write_figures,
 )

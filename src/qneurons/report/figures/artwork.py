@@ -14,15 +14,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, PALE, LIMIT_GREY = "#222222", "#dddddd", "#808080"
-# The colours on a dark page. A page carries both, so each figure is drawn only once.
+# The colours on a dark page. A page carries both, so each figure is drawn only once. All but PALE
+# have a contrast of 3 to their page, and the paper's settings differ for colour-blind readers.
 ON_DARK = {
     INK: "#e6e6e6",
     PALE: "#444444",
     LIMIT_GREY: "#a0a0a0",
-    **{"#56b4e9": "#b5e0ff", "#0072b2": "#4fb0f0", "#003a70": "#2f78cc"},
-    **{"#f0a800": "#ffd77a", "#d55e00": "#ff8f3f", "#7a2404": "#d9512c"},
-    **{"#d08cb8": "#f5cfe6", "#a8438a": "#e08cc6", "#5c1a4d": "#b85aa0"},
-    **{"#5fc9a4": "#b0f0d8", "#009e73": "#35cfa0", "#00523c": "#159a70"},
+    **{"#3a9bdc": "#a8dcff", "#0064a4": "#4fb0f0", "#00325f": "#2f78cc"},
+    **{"#c98300": "#ffd77a", "#b34400": "#ff8f3f", "#5a1600": "#d9512c"},
+    **{"#c471a4": "#f5cfe6", "#a03a82": "#e08cc6", "#5c1a4d": "#b85aa0"},
+    **{"#2f9e78": "#b0f0d8", "#007a58": "#35cfa0", "#004a36": "#159a70"},
+    "#d55e00": "#ff8f3f",
 }
 LOOK: dict[Any, Any] = {
     "font.size": 9,
@@ -37,10 +39,10 @@ LOOK: dict[Any, Any] = {
 
 
 FAMILIES = {  # by the first letter of a setting; a smaller λ is lighter, also in grey
-    "c": (("#56b4e9", "#0072b2", "#003a70"), "osD"),
-    "a": (("#f0a800", "#d55e00", "#7a2404"), "^vP"),  # also of lin5 and cos5
-    "m": (("#d08cb8", "#a8438a", "#5c1a4d"), "dhH"),
-    "n": (("#5fc9a4", "#009e73", "#00523c"), "<>X"),  # also of plain activations
+    "c": (("#3a9bdc", "#0064a4", "#00325f"), "osD"),
+    "a": (("#c98300", "#b34400", "#5a1600"), "^vP"),  # also of lin5 and cos5
+    "m": (("#c471a4", "#a03a82", "#5c1a4d"), "dhH"),
+    "n": (("#2f9e78", "#007a58", "#004a36"), "<>X"),  # also of plain activations
 }
 NEUTRAL = {"base": (INK, "-", "."), "limit": (LIMIT_GREY, "--", "x")}
 
@@ -86,7 +88,7 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def figure_files(figure: "Figure", name: str) -> dict[str, bytes]:
-    """The figure as name.png and name.pdf. Equal figures give equal bytes."""
+    """The figure as name.png, name.pdf and name-dark.svg. Equal figures give equal bytes."""
     import matplotlib
 
     files = {}
@@ -95,7 +97,21 @@ def figure_files(figure: "Figure", name: str) -> dict[str, bytes]:
         with matplotlib.rc_context(LOOK):
             figure.savefig(buffer, format=suffix, dpi=160, metadata=metadata)
         files[f"{name}.{suffix}"] = buffer.getvalue()
-    return files
+    dark = f"{name}-dark.svg"
+    return files | {dark: theme_svgs(figure, name)[dark]}
+
+
+def theme_svgs(figure: "Figure", name: str) -> dict[str, bytes]:
+    """The figure as name-light.svg and name-dark.svg, which look the same without our fonts."""
+    import matplotlib
+
+    buffer = io.StringIO()
+    with matplotlib.rc_context(LOOK | {"svg.fonttype": "path"}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    # Coordinates are shortened; the scale of letters is not.
+    light = re.sub(r' (d|x|y)="[^"]*"', lambda a: _shortened(a[0]), buffer.getvalue())
+    dark = re.sub("|".join(ON_DARK), lambda colour: ON_DARK[colour[0]], light)
+    return {f"{name}-light.svg": light.encode(), f"{name}-dark.svg": dark.encode()}
 
 
 def to_svg(figure: "Figure", name: str) -> str:
@@ -119,11 +135,15 @@ def to_svg(figure: "Figure", name: str) -> str:
     svg = re.sub(r"<g id=\"[^\"]*\"", "<g", svg)
     svg = re.sub(r"(\bid=\"|url\(#|href=\"#)", rf"\g<1>{name}-", svg)
     # Coordinates are shortened; numbers in the text of the figure are not.
-    svg = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), svg)
+    svg = re.sub(r"<[^>]*>", lambda tag: _shortened(tag[0]), svg)
     svg = re.sub(r"\s*\n\s*", "\n", svg)
     for colour in ON_DARK:
         svg = svg.replace(colour, f"var({css_name(colour)})")
     return svg
+
+
+def _shortened(text: str) -> str:
+    return re.sub(r"(\d\.\d\d)\d+", r"\1", text)
 
 
 def css_name(colour: str) -> str:

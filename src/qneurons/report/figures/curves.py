@@ -1,133 +1,188 @@
 """Draws the learning curves of the paper from computed numbers."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from qneurons.report.figures.artwork import LOOK, PALE, Style, new_figure
+import numpy as np
+from scipy.optimize import isotonic_regression  # type: ignore[import-untyped]
+
+from qneurons.report.figures.artwork import INK, LOOK, PALE, Style, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+GAIN, ACCURACY, LOSS = "gain", "test_accuracy", "train_loss"
+LABELS = {
+    GAIN: "test accuracy − base,\npoints",
+    ACCURACY: "test accuracy, %",
+    LOSS: "training loss",
+}
+
 
 @dataclass(frozen=True)
 class Curve:
-    """One line: the mean over seeds by epoch, and its interval (NaN if there is none)."""
+    """One line: the middle of the seeds by epoch, and its interval (NaN if there is none)."""
 
     activation: str
     dropout: bool
     setting: str
     metric: str
     epoch: Sequence[int]
-    mean: Sequence[float]
+    middle: Sequence[float]  # mean or median
     low: Sequence[float]
     high: Sequence[float]
+    is_smoothed: bool = field(default=True, kw_only=True)
+
+    @property
+    def panel(self) -> tuple[str, bool]:
+        return self.activation, self.dropout
+
+    def smooth(self, values: Sequence[float]) -> np.ndarray:
+        """The mean over the tenth of the epochs around each; fewer at the beginning."""
+        epoch, y = np.asarray(self.epoch), np.asarray(values, dtype=float)
+        if not self.is_smoothed:
+            return y
+        half = np.minimum(epoch[-1] // 20, epoch - epoch[0])[:, None]
+        near = (abs(epoch[:, None] - epoch) <= half) & np.isfinite(y)
+        with np.errstate(invalid="ignore"):  # NaN if no value is near
+            return np.asarray(near @ np.nan_to_num(y) / near.sum(1))
+
+    @property
+    def end(self) -> float:
+        return float(self.smooth(self.middle)[-1])
 
 
-def draw_curves(curves: Sequence[Curve], styles: Mapping[str, Style]) -> "Figure":
-    """One network's learning curves as in the paper: a row per activation, dropout on the left."""
+def draw_curves(
+    curves: Sequence[Curve],
+    styles: Mapping[str, Style],
+    learns_nothing: Collection[tuple[str, bool, str]] = (),
+) -> "Figure":
+    """One network's learning curves: a panel per activation and dropout, its loss below it.
+
+    A panel shows gains over base where there are any, else accuracies. ``learns_nothing`` are
+    activation, dropout and setting of curves that are named instead of drawn, because on their
+    scale the others would merge.
+    """
     import matplotlib
     from matplotlib.ticker import MaxNLocator
 
     activations = list(dict.fromkeys(curve.activation for curve in curves))
-    columns = sorted({curve.dropout for curve in curves}, reverse=True)
-    styles = {n: style for n, style in styles.items() if any(c.setting == n for c in curves)}
+    panels = sorted({c.panel for c in curves}, key=lambda p: (activations.index(p[0]), not p[1]))
+    columns = min(len(panels), 2)
+    lines = math.ceil(len(panels) / columns)
+    last = max(epoch for curve in curves for epoch in curve.epoch)
     with matplotlib.rc_context(LOOK):
-        figure = new_figure(3.8 * max(len(columns), 1.3), 3.2 * len(activations) + 0.6)
-        axes = figure.subplots(
-            2 * len(activations),
-            len(columns),
-            sharex=True,
-            sharey="row",
-            squeeze=False,
-            height_ratios=[1.4, 1] * len(activations),
-        )
-        for i, activation in enumerate(activations):
-            for metric, line in zip(_METRICS, axes[2 * i : 2 * i + 2], strict=True):
-                row = [c for c in curves if (c.activation, c.metric) == (activation, metric)]
-                below = _far_below(row)
-                for ax, dropout in zip(line, columns, strict=True):
-                    panel = [curve for curve in row if curve.dropout == dropout]
-                    draw_panel(ax, panel, styles, 100 if metric == "test_accuracy" else 1)
-                    low = {curve.setting for curve in panel if curve in below}
-                    if names := ", ".join(setting for setting in styles if setting in low):
-                        words = f"far below: {names}"
-                        ax.text(0.98, 0.03, words, transform=ax.transAxes, ha="right", fontsize=8)
-                _set_scale(line[0], [curve for curve in row if curve not in below], metric)
-                line[0].set_ylabel(_METRICS[metric])
-            for ax, dropout in zip(axes[2 * i], columns, strict=True):
-                ax.set_title(f"{activation}, {'with' if dropout else 'without'} dropout")
-        for ax in axes[1::2].flat:
-            ax.tick_params(labelbottom=True)
-        for ax in axes[-1]:
-            ax.set_xlabel("epoch")
-            ax.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
-        last = max(epoch for curve in curves for epoch in curve.epoch)
-        axes[0, 0].set_xlim(1 - 0.04 * last, 1.04 * last)  # wide enough for a single epoch
-        draw_legend(figure, styles, 5 * len(columns))
+        figure = new_figure(4.0 * max(columns, 1.2), 3.7 * lines)
+        shape, ratios = (2 * lines, columns), [1.4, 1] * lines
+        axes = figure.subplots(*shape, sharex=True, squeeze=False, height_ratios=ratios)
+        for k, panel in enumerate(panels):
+            upper, lower = axes[k // columns * 2 :, k % columns][:2]
+            here = {m: [c for c in curves if (c.panel, c.metric) == (panel, m)] for m in LABELS}
+            metric = GAIN if here[GAIN] else ACCURACY
+            idle = [setting for setting in styles if (*panel, setting) in learns_nothing]
+            shown = [curve for curve in here[metric] if curve.setting not in idle]
+            title = f"{panel[0]}, {'with' if panel[1] else 'without'} dropout"
+            draw_panel(upper, shown, styles, 100)
+            _fit(upper, shown, metric)
+            if metric == GAIN:
+                upper.axhline(0, color=INK, lw=0.8)
+                base = next(c for c in here[ACCURACY] if c.setting == "base")
+                title += f" (base: {100 * base.end:.2f} %)"
+            label_ends(upper, shown, styles, 100)
+            if idle:
+                title += f"\nlearns nothing: {', '.join(idle)}"
+            upper.set(title=title, ylabel=LABELS[metric])
+            draw_panel(lower, here[LOSS], styles)
+            _fit_loss(lower, here[LOSS])
+            label_ends(lower, here[LOSS], styles)
+            lower.set(xlabel="epoch", ylabel=LABELS[LOSS])
+            lower.tick_params(labelbottom=True)
+        for ax in axes[-2:, 1:].flat if len(panels) < lines * columns else ():
+            ax.remove()
+        axes[0, 0].set_xlim(*((1, last) if last > 1 else (0.5, 1.5)))
+        axes[0, 0].xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
     return figure
-
-
-def draw_legend(figure: "Figure", styles: Mapping[str, Style], most_columns: int) -> None:
-    """One legend for all panels, in lines of about the same length."""
-    from matplotlib.lines import Line2D
-
-    figure.legend(
-        handles=[
-            Line2D([], [], color=s.colour, ls=s.dash, marker=s.marker, ms=4, label=name)
-            for name, s in styles.items()
-        ],
-        loc="outside upper center",
-        ncols=math.ceil(len(styles) / math.ceil(len(styles) / most_columns)),
-        frameon=False,
-    )
-
-
-_METRICS = {"test_accuracy": "test accuracy, %", "train_loss": "training loss"}
 
 
 def draw_panel(
     ax: "Axes", panel: Sequence[Curve], styles: Mapping[str, Style], scale: float = 1
 ) -> None:
-    """The curves of one panel with their intervals, multiplied by ``scale``."""
+    """The curves of one panel, multiplied by ``scale``, with the raw values faint.
+
+    Only the curves that end highest and lowest have their intervals: more would cover each other.
+    """
     ax.grid(color=PALE, lw=0.5)
     ax.set_axisbelow(True)
-    if not panel:
-        ax.text(0.5, 0.5, "no runs", transform=ax.transAxes, ha="center", va="center")
+    ends = sorted(panel, key=lambda curve: curve.end)
     for curve in panel:
         style = styles[curve.setting]
-        mean, low, high = ([scale * y for y in ys] for ys in (curve.mean, curve.low, curve.high))
-        ax.fill_between(curve.epoch, low, high, color=style.colour, alpha=0.1, lw=0)
-        every = max(len(mean) // 6, 1)
+        low, middle, high = (
+            scale * curve.smooth(values) for values in (curve.low, curve.middle, curve.high)
+        )
+        if curve in (ends[0], ends[-1]):
+            ax.fill_between(curve.epoch, low, high, color=style.colour, alpha=0.18, lw=0)
+        if curve.is_smoothed:
+            raw = scale * np.asarray(curve.middle, dtype=float)
+            ax.plot(curve.epoch, raw, color=style.colour, alpha=0.25, lw=0.6)
+        every = max(len(middle) // 6, 1)
         start = [*styles].index(curve.setting) * every // len(styles)  # spread the markers
-        (line,) = ax.plot(curve.epoch, mean, color=style.colour, ls=style.dash, lw=1.2)
-        line.set(marker=style.marker, markersize=3.2, markevery=(start, every))
+        (line,) = ax.plot(curve.epoch, middle, color=style.colour, ls=style.dash, lw=1.4)
+        line.set(marker=style.marker, markersize=3.2, markevery=(start, every), gid=curve.setting)
 
 
-def _far_below(row: Sequence[Curve]) -> list[Curve]:
-    """Accuracy curves that end below half of the best: on their scale the others would merge."""
-    accuracies = [curve for curve in row if curve.metric == "test_accuracy"]
-    best = max((c.mean[-1] for c in accuracies if math.isfinite(c.mean[-1])), default=0)
-    return [curve for curve in accuracies if curve.mean[-1] < best / 2]
+def label_ends(
+    ax: "Axes", panel: Sequence[Curve], styles: Mapping[str, Style], scale: float = 1
+) -> None:
+    """Names every curve at its end, once the axes have their limits. No name covers another."""
+    to_fraction = ax.transScale + ax.transLimits
+    ends = [(scale * curve.end, curve.setting) for curve in panel]
+    heights = sorted((to_fraction.transform((1, y))[1], s) for y, s in ends if math.isfinite(y))
+    if not heights:
+        return
+    height = np.clip([y for y, _ in heights], 0, 1)
+    gap = 9 / 72 * ax.figure.dpi / ax.bbox.height  # 9 points
+    steps = gap * np.arange(len(height))
+    # The nearest places that keep the gap and stay beside the axes.
+    places = isotonic_regression(height - steps).x.clip(0, max(1 - steps[-1], 0)) + steps
+    for (_, setting), y, place in zip(heights, height, places, strict=True):
+        colour = styles[setting].colour
+        ax.annotate(
+            setting,
+            (1, y),
+            (1.05, place),
+            xycoords="axes fraction",
+            arrowprops={"arrowstyle": "-", "color": colour, "lw": 0.6, "relpos": (0, 0.5)},
+            color=colour,
+            fontsize=8,
+            va="center",
+        )
 
 
-def _set_scale(ax: "Axes", row: Sequence[Curve], metric: str) -> None:
-    """Fits the axis to the means, because intervals may be wide and the first epochs far off."""
-    means = sorted(y for curve in row for y in curve.mean if math.isfinite(y))
-    if metric == "train_loss":
-        means = [y for y in means if y > 0]
-        if means:
-            low, high = means[0] / 1.2, means[-1] * 1.2
-            ax.set_yscale("log")
-            ax.set_ylim(low, high)
-            ax.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
-            ax.yaxis.set_minor_formatter(lambda y, _: _minor_label(y, high / low))
-    elif means:
-        low, high = 100 * means[len(means) // 10], 100 * means[-1]
-        margin = max(0.08 * (high - low), 0.05)
+def _fit(ax: "Axes", panel: Sequence[Curve], metric: str) -> None:
+    """Fits the axis to the second half of the epochs: the first ones are far off."""
+    late = [
+        100 * y
+        for c in panel
+        for epoch, y in zip(c.epoch, c.smooth(c.middle), strict=True)
+        if 2 * epoch >= c.epoch[-1] and math.isfinite(y)
+    ]
+    late += [0.0] * (metric == GAIN)
+    if late:
+        low, high = min(late), max(late)
+        margin = max(0.2 * (high - low), 0.02)
         ax.set_ylim(low - margin, high + margin)
+
+
+def _fit_loss(ax: "Axes", panel: Sequence[Curve]) -> None:
+    if losses := [y for curve in panel for y in curve.middle if math.isfinite(y) and y > 0]:
+        low, high = min(losses) / 1.2, max(losses) * 1.2
+        ax.set_yscale("log")
+        ax.set_ylim(low, high)
+        ax.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+        ax.yaxis.set_minor_formatter(lambda y, _: _minor_label(y, high / low))
 
 
 def _minor_label(y: float, ratio: float) -> str:

@@ -9,70 +9,74 @@ from torch import Tensor
 
 from qneurons import moments
 from qneurons.activations import resolve
-from qneurons.functional import q_limit
+from qneurons.functional import q_difference, q_limit
 from qneurons.noise import QLaw
 from qneurons.study.errors import StudyError
 
 PAPER_ACTIVATIONS = ("sigmoid", "tanh", "relu", "softplus", "elu")
 LAMS = (0.02, 0.1, 1.0, 5.0)
 PHI = 1e-3
+BANDS = (0.98, 0.8, 0.5)  # probabilities, each around the median
 
 
 @dataclass(frozen=True)
 class LawOfQ:
-    """The density of q on a grid that includes both sides of both edges of the hole."""
+    """The density of q on a grid that includes 0, both edges of the hole and its middle."""
 
     lam: float
     phi: float
     q: Tensor
-    density: Tensor
+    density: Tensor  # NaN in the hole, so that no line crosses it
+    negative: float  # P(q < 0)
 
 
 @dataclass(frozen=True)
-class NeuronDensity:
-    """The law of g_q(x): ``density[i, j]`` is the mean density of g between ``edges[i]`` and
-    ``edges[i + 1]`` at ``x[j]``, including atoms."""
+class NeuronLaw:
+    """The law of g_q(x) at each x: ``low[i]`` and ``high[i]`` bound the probability BANDS[i].
+
+    ``atoms`` and ``masses`` have two entries at each x; a mass of 0 is no atom.
+    """
 
     activation: str
     lam: float
     phi: float
     x: Tensor
-    edges: Tensor
-    density: Tensor
     f: Tensor
     limit: Tensor
+    mean: Tensor
+    low: Tensor
+    high: Tensor
+    atoms: Tensor
+    masses: Tensor
 
 
 def law_of_q(
-    lam: float, phi: float = PHI, *, low: float = -1.0, high: float = 3.0, points: int = 801
+    lam: float, phi: float = PHI, *, low: float = -4.0, high: float = 6.0, points: int = 401
 ) -> LawOfQ:
-    hole = torch.tensor([1 - phi, 1 + phi], dtype=torch.float64)
+    # The edges of the hole belong to the support; its middle does not.
+    marks = torch.tensor([0, 1 - phi, 1, 1 + phi], dtype=torch.float64)
     grid = torch.linspace(low, high, points, dtype=torch.float64)
-    # The edges of the hole belong to the support; the next numbers inside do not.
-    inside = torch.nextafter(hole, torch.ones_like(hole))
-    q = torch.cat([grid, hole, inside]).unique()
+    peak = 1 + lam * torch.linspace(-5, 5, points, dtype=torch.float64)  # a small λ needs its own
+    q = torch.cat([grid, peak, marks]).clamp(low, high).unique()
     law = QLaw(torch.tensor(lam, dtype=torch.float64), phi, validate_args=False)
-    return LawOfQ(lam, phi, q, law.log_prob(q).exp())
+    in_hole = (q > marks[1]) & (q < marks[3])
+    density = law.log_prob(q).exp().masked_fill(in_hole, torch.nan)
+    return LawOfQ(lam, phi, q, density, law.cdf(torch.zeros_like(law.lam)).item())
 
 
-def neuron_density(
-    activation: str,
-    lam: float,
-    phi: float = PHI,
-    *,
-    reach: float = 3.0,
-    columns: int = 161,
-    lines: int = 160,
-) -> NeuronDensity:
-    """Computes the law of the q-neuron for x in ±reach, over the range of f and of the limit."""
+def neuron_law(
+    activation: str, lam: float, phi: float = PHI, *, reach: float = 3.0, columns: int = 121
+) -> NeuronLaw:
+    """Computes the law of the q-neuron for x in ±reach. Quantiles are right to 1 in 1,000."""
     x = torch.linspace(-reach, reach, columns, dtype=torch.float64)
-    f, limit = resolve(activation)(x), q_limit(x, activation)
-    both = torch.cat([f, limit])
-    margin = 0.15 * float(both.max() - both.min())
-    low, high = float(both.min()) - margin, float(both.max()) + margin
-    edges = torch.linspace(low, high, lines + 1, dtype=torch.float64)
-    mass = moments.cdf(edges[:, None], x, activation, lam, phi).diff(dim=0)
-    return NeuronDensity(activation, lam, phi, x, edges, mass / edges.diff()[:, None], f, limit)
+    ranks = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000
+    q = QLaw(torch.tensor(lam, dtype=torch.float64), phi, validate_args=False).icdf(ranks)
+    g = q_difference(x, q[:, None] - 1, activation)
+    tails = (1 - torch.tensor(BANDS, dtype=torch.float64)) / 2
+    low, high = g.quantile(tails, dim=0), g.quantile(1 - tails, dim=0)
+    lines = resolve(activation)(x), q_limit(x, activation), moments.mean(x, activation, lam, phi)
+    atoms = moments.atoms(x, activation, lam, phi)
+    return NeuronLaw(activation, lam, phi, x, *lines, low, high, *atoms)
 
 
 def check_drawable(activations: Sequence[str], lams: Sequence[float], phi: float) -> None:

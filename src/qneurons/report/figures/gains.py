@@ -1,62 +1,88 @@
 """Draws the gains over base from computed numbers."""
 
+import math
 import textwrap
-from collections.abc import Collection, Mapping
-from itertools import cycle
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from qneurons.report.comparisons import Cell, Contrast
-from qneurons.report.figures.artwork import INK, LOOK, PALE, Style, new_figure
+from qneurons.report.figures.artwork import LIMIT_GREY, LOOK, PALE, new_figure
+from qneurons.report.rendering import NONE, one_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+COLOURS = {"better": "#0064a4", "worse": "#d55e00"}  # by outcome
+FAINTEST, STRONGEST = 0.15, 0.5  # opacities; the ink stays readable on them
+
 
 def draw_gains(
     gains: Mapping[tuple[Cell, str], Contrast],
-    styles: Mapping[str, Style],
+    settings: Sequence[str],
     learns_nothing: Collection[tuple[Cell, str]] = (),
+    untrained: Collection[Cell] = (),
 ) -> "Figure":
-    """A panel per activation and dropout, a marker per network, an arrow if nothing is learned."""
-    import matplotlib
+    """A row for each cell and a column for each setting: the gain with half of its interval.
 
-    cells = list(dict.fromkeys(cell for cell, _ in gains))
-    dropouts = sorted({cell.dropout for cell in cells}, reverse=True)
-    activations = list(dict.fromkeys(cell.activation for cell in cells))
-    settings = [name for name in styles if any(name == setting for _, setting in gains)]
-    networks = dict.fromkeys(cell.where for cell in cells)
-    markers = dict(zip(networks, cycle("osD^vP<>X"), strict=False))
-    with matplotlib.rc_context(LOOK):
-        figure = new_figure(max(2.1 * len(activations), 3.8), 1.7 * len(dropouts) + 0.5)
-        shape = (len(dropouts), len(activations))
-        axes = figure.subplots(*shape, sharex=True, sharey=True, squeeze=False)
-        for line, dropout in zip(axes, dropouts, strict=True):
-            line[0].set_ylabel("gain over base, points")
-            for ax, activation in zip(line, activations, strict=True):
-                ax.axhline(0, color=INK, lw=0.8)
-                ax.grid(axis="y", color=PALE, lw=0.5)
-                ax.set_title(f"{activation}, {'with' if dropout else 'without'} dropout")
-                ax.set_xticks(range(len(settings)), settings, rotation=60)
-                here = [c for c in cells if (c.dropout, c.activation) == (dropout, activation)]
-                if not here:
-                    ax.text(0.5, 0.6, "no runs", transform=ax.transAxes, ha="center")
-                for (cell, setting), row in gains.items():
-                    if cell not in here:
-                        continue
-                    side = (here.index(cell) + 0.5) / len(here) - 0.5  # of the tick, by network
-                    x, colour = settings.index(setting) + 0.6 * side, styles[setting].colour
-                    if (cell, setting) in learns_nothing:
-                        bottom = ax.get_xaxis_transform()
-                        ax.text(
-                            x, 0.02, "↓", color=colour, fontsize=13, ha="center", transform=bottom
-                        )
+    A tile is filled if its gain is significant, the larger the stronger, and hatched if it is not
+    trained. Each network has its own scale.
+    """
+    import matplotlib
+    from matplotlib.patches import Patch, Rectangle
+
+    by_network: dict[str, list[Cell]] = {}
+    for cell in dict.fromkeys([*(cell for cell, _ in gains), *untrained]):
+        by_network.setdefault(textwrap.fill(one_line(cell.where), 40), []).append(cell)
+    heights = [len(cells) for cells in by_network.values()]
+    unclear: dict[str, Any] = {"fill": False, "ec": PALE, "lw": 0.8}
+    missing: dict[str, Any] = {"fill": False, "ec": LIMIT_GREY, "lw": 0, "hatch": "////"}
+    is_hatched = False
+    with matplotlib.rc_context(LOOK | {"hatch.linewidth": 0.6}):
+        num_title_lines = len("\n".join(by_network).splitlines())
+        height = 0.29 * sum(heights) + 0.2 * len(heights) + 0.2 * num_title_lines + 0.8
+        figure = new_figure(max(0.62 * len(settings) + 2.0, 4.4), height)
+        axes = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
+        for ax, (network, cells) in zip(axes, by_network.items(), strict=True):
+            rows = sorted(cells, key=lambda cell: (cell.activation, not cell.dropout))
+            learned = (gains[k] for k in gains if k[0] in rows and k not in learns_nothing)
+            sizes = [abs(row.gain.mean) for row in learned]
+            most = max(filter(math.isfinite, sizes), default=0)
+            for y, cell in enumerate(rows):
+                for x, setting in enumerate(settings):
+                    row = gains.get((cell, setting))
+                    if row is None:
+                        look, words, is_hatched = missing, "", True
                     else:
-                        y, half = 100 * row.gain.mean, 100 * (row.gain.high - row.gain.mean)
-                        ax.errorbar(x, y, half, fmt=markers[cell.where], ms=4, lw=1.2, color=colour)
-        if len(markers) > 1:
-            for network, marker in markers.items():
-                label = textwrap.fill(network, 40)
-                axes[0, 0].plot([], [], marker, ms=4, color=INK, label=label)
-            columns = 3 if len("".join(markers)) < 50 else 1  # long names are those of protocols
-            figure.legend(loc="outside upper center", ncols=columns, frameon=False)
+                        is_idle = (cell, setting) in learns_nothing
+                        # The first is also the minimum if the second is NaN.
+                        size = min(1.0, abs(row.gain.mean) / most) if most else 1.0
+                        words = "learns\nnothing" if is_idle else _words(row)
+                        look = unclear
+                        if colour := COLOURS.get(row.outcome):
+                            alpha = FAINTEST + (STRONGEST - FAINTEST) * size
+                            look = {"fc": colour, "alpha": alpha, "lw": 0}
+                    ax.add_patch(Rectangle((x - 0.47, y - 0.45), 0.94, 0.9, **look))
+                    ax.text(x, y, words, ha="center", va="center", fontsize=8, linespacing=1.0)
+            ax.set(xlim=(-0.5, len(settings) - 0.5), ylim=(len(rows) - 0.5, -0.5))
+            names = [f"{c.activation}, {'with' if c.dropout else 'without'} dropout" for c in rows]
+            ax.set_yticks(range(len(rows)), names)
+            ax.set_xticks(range(len(settings)), settings)
+            ax.tick_params(length=0, top=False, labeltop=ax is axes[0], labelbottom=False)
+            ax.spines[:].set_visible(False)
+            ax.set_title(network, loc="left", fontsize=9, weight="bold", parse_math=False)
+        keys = [Patch(fc=c, alpha=STRONGEST, lw=0, label=name) for name, c in COLOURS.items()]
+        keys.append(Patch(**unclear, label="unclear"))
+        if is_hatched:
+            keys.append(Patch(**missing, label="not trained"))
+        figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
+        figure.suptitle("gain in test accuracy over base, percentage points", fontsize=10)
     return figure
+
+
+def _words(row: Contrast) -> str:
+    """The gain, and below it half of its interval, if they exist."""
+    if math.isnan(row.gain.mean):
+        return NONE
+    half = row.gain.high - row.gain.mean
+    interval = f"\n±{100 * half:.2f}" if math.isfinite(half) else ""
+    return f"{100 * row.gain.mean:+.2f}".replace("-", "−") + interval

@@ -4,77 +4,123 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
+
 from qneurons.report.figures import artwork
 from qneurons.report.figures.densities import (
+    BANDS,
     LAMS,
     PAPER_ACTIVATIONS,
     PHI,
     LawOfQ,
-    NeuronDensity,
+    NeuronLaw,
     check_drawable,
     law_of_q,
-    neuron_density,
+    neuron_law,
 )
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-F_COLOUR, LIMIT_COLOUR = "#0072b2", "#d55e00"
-LAW_LAMS, LAW_LAM, LAW_PHIS = (0.1, 0.3, 1.0), 0.2, (0.001, 0.1, 0.3)
+F_COLOUR, LIMIT_COLOUR = "#0064a4", "#d55e00"
+BAND_ALPHA, ATOM_WIDTH = 0.16, 6  # the width, in points, is that of an atom of mass 1
+LAW_LAM, LAW_PHIS = 0.2, (0.001, 0.1, 0.3)
 
 
 def draw_law(by_lam: Sequence[LawOfQ], by_phi: Sequence[LawOfQ]) -> "Figure":
-    """Figure 1: the density of q, for several λ at one φ and for several φ at one λ."""
+    """Figure 1: the density of q, a panel for each λ at one φ, and one with several φ at one λ."""
     import matplotlib
 
     with matplotlib.rc_context(artwork.LOOK):
-        figure = artwork.new_figure(7.6, 3.0)
-        for ax, laws, varied in zip(
-            figure.subplots(1, 2), (by_lam, by_phi), ("lam", "phi"), strict=True
-        ):
-            other, symbol = ("φ", "λ") if varied == "lam" else ("λ", "φ")
-            fixed = laws[0].phi if varied == "lam" else laws[0].lam
-            colours, _ = artwork.FAMILIES["c" if varied == "lam" else "a"]
-            for k, law in enumerate(laws):
-                colour, dash = artwork.line_style(colours, k)
-                label = f"{symbol} = {getattr(law, varied):g}"
-                ax.plot(law.q, law.density, color=colour, ls=dash, lw=1.4, label=label)
-            ax.set(xlabel="q", ylabel="density", title=f"{other} = {fixed:g}")
-            ax.set_xlim(float(laws[0].q[0]), float(laws[0].q[-1]))
-            ax.set_ylim(0, None)
-            ax.legend(frameon=False, loc="upper right")
+        figure = artwork.new_figure(1.75 * (len(by_lam) + 1), 2.4)
+        *panels, last = figure.subplots(1, len(by_lam) + 1)
+        for ax, law in zip(panels, by_lam, strict=True):
+            ax.plot(law.q, law.density, color=F_COLOUR, lw=1.2)
+            left = law.q <= 0
+            ax.fill_between(law.q[left], law.density[left], color=LIMIT_COLOUR, lw=0)
+            chance = f"= {100 * law.negative:.0f} %" if law.negative > 0.001 else "< 0.1 %"
+            words = f"P(q < 0)\n{chance}"
+            ax.text(0.03, 0.95, words, color=LIMIT_COLOUR, va="top", transform=ax.transAxes)
+            ax.set(title=f"λ = {law.lam:g}", xlim=law.q[[0, -1]].tolist())
+        colours, _ = artwork.FAMILIES["c"]
+        for k, law in enumerate(by_phi):
+            colour, dash = artwork.line_style(colours, k)
+            last.plot(law.q, law.density, color=colour, ls=dash, lw=1.2, label=f"φ = {law.phi:g}")
+            last.fill_between(law.q, law.density, color=colour, alpha=0.15, lw=0)
+        last.set(title=f"λ = {by_phi[0].lam:g}, by φ", xlim=by_phi[0].q[[0, -1]].tolist())
+        last.legend(frameon=False, loc="upper right", fontsize=8, handlelength=1)
+        for ax in (*panels, last):
+            ax.set_ylim(0, 1.6 * ax.dataLim.y1)  # room for the words
+        panels[0].set_ylabel(f"density of q, φ = {by_lam[0].phi:g}")
+        figure.supxlabel("q")
     return figure
 
 
-def draw_densities(cells: Sequence[Sequence[NeuronDensity]]) -> "Figure":
-    """Figure 2: one row per activation, one column per λ, with f and the limit f'(x)x on top."""
-    import matplotlib
-    import numpy as np
+def draw_bands(ax: "Axes", law: NeuronLaw) -> None:
+    """The bands of probability, the narrower the darker."""
+    for low, high in zip(law.low, law.high, strict=True):
+        ax.fill_between(law.x, low, high, color=artwork.INK, alpha=BAND_ALPHA, lw=0)
 
+
+def draw_atoms(ax: "Axes", law: NeuronLaw) -> None:
+    """The likelier atom at each x, as a line as wide as its mass."""
+    from matplotlib.collections import LineCollection
+
+    value, mass = law.atoms[:, 0], law.masses[:, 0]
+    points = torch.stack([law.x, value], dim=-1)
+    # No atom rises faster than x; a steeper step is a jump to another one.
+    joined = (mass[1:] > 0) & (mass[:-1] > 0) & (value.diff().abs() < 2 * law.x.diff())
+    segments = torch.stack([points[:-1], points[1:]], dim=1)[joined]
+    widths = ATOM_WIDTH * (mass[1:] + mass[:-1])[joined] / 2
+    ax.add_collection(
+        LineCollection(list(segments.numpy()), linewidths=widths, colors=artwork.INK, alpha=0.5)
+    )
+
+
+def draw_densities(rows: Sequence[Sequence[NeuronLaw]]) -> "Figure":
+    """Figure 2: one row per activation, one column per λ; f, the limit f'(x)x and the mean."""
+    import matplotlib
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    lines = {  # name: colour, dash and label
+        "mean": (artwork.INK, "-", "mean"),
+        "f": (F_COLOUR, "-", "f(x)"),
+        "limit": (LIMIT_COLOUR, "--", "limit f'(x)x"),  # last: the others show between its dashes
+    }
     with matplotlib.rc_context(artwork.LOOK):
-        figure = artwork.new_figure(max(2.0 * len(cells[0]), 3.4), 1.75 * len(cells) + 0.6)
-        axes = figure.subplots(len(cells), len(cells[0]), sharex=True, sharey="row", squeeze=False)
-        for line, row in zip(axes, cells, strict=True):
-            for ax, cell in zip(line, row, strict=True):
-                shade = np.zeros((*cell.density.shape, 4))  # black; the denser, the more opaque
-                low, high = cell.edges[[0, -1]].tolist()
-                shade[..., 3] = 1 - np.exp(-cell.density.numpy() * (high - low) / 3)
-                left, right = cell.x[[0, -1]].tolist()
-                ax.imshow(
-                    shade,
-                    extent=(left, right, low, high),
-                    origin="lower",
-                    aspect="auto",
-                    interpolation="bilinear",
-                )
-                ax.plot(cell.x, cell.f, color=F_COLOUR, lw=1, label="f(x)")
-                ax.plot(cell.x, cell.limit, color=LIMIT_COLOUR, lw=1, ls="--", label="limit f'(x)x")
-                ax.set(xlim=(left, right), ylim=(low, high))
+        figure = artwork.new_figure(max(2.0 * len(rows[0]), 3.4), 1.75 * len(rows) + 0.8)
+        axes = figure.subplots(len(rows), len(rows[0]), sharex=True, sharey="row", squeeze=False)
+        for line, row in zip(axes, rows, strict=True):
+            for ax, law in zip(line, row, strict=True):
+                draw_bands(ax, law)
+                draw_atoms(ax, law)
+                for name, (colour, dash, _) in lines.items():
+                    ax.plot(law.x, getattr(law, name), color=colour, lw=1.1, ls=dash)
+                ax.set_xlim(*law.x[[0, -1]].tolist())
+            # One range for all λ: nothing that is drawn is cut off.
+            drawn = torch.cat([y for law in row for y in (*law.low, *law.high, law.f, law.limit)])
+            low, high = drawn.min().item(), drawn.max().item()
+            line[0].set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
             line[0].set_ylabel(f"q-{row[0].activation}")
-        for ax, cell in zip(axes[0], cells[0], strict=True):
-            ax.set_title(f"λ = {cell.lam:g}")
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False)
+        for ax, law in zip(axes[0], rows[0], strict=True):
+            ax.set_title(f"λ = {law.lam:g}")
+        handles: list[Artist] = [
+            Line2D([], [], color=colour, ls=dash, label=label)
+            for colour, dash, label in lines.values()
+        ]
+        for k, band in enumerate(BANDS, 1):  # the bands lie over each other
+            shade = 1 - (1 - BAND_ALPHA) ** k
+            handles.append(
+                Patch(color=artwork.INK, alpha=shade, lw=0, label=f"{100 * band:g} % of the draws")
+            )
+        if any((law.masses[law.x != 0] > 0).any() for row in rows for law in row):
+            label = "one value, as wide as its probability"
+            handles.append(Line2D([], [], color=artwork.INK, alpha=0.5, lw=ATOM_WIDTH, label=label))
+        ncols = 4 if len(rows[0]) > 3 else 2 if len(rows[0]) > 1 else 1
+        figure.legend(handles=handles, loc="outside upper center", ncols=ncols, frameon=False)
         figure.supxlabel("x")
     return figure
 
@@ -83,11 +129,12 @@ def paper_figures(
     activations: Sequence[str], lams: Sequence[float] = LAMS, phi: float = PHI
 ) -> dict[str, "Figure"]:
     """The paper's two figures that need no training, by file name."""
-    by_lam = [law_of_q(lam, phi) for lam in LAW_LAMS]
-    by_phi = [law_of_q(LAW_LAM, half_width) for half_width in LAW_PHIS]
+    reach = max(1, *(2.5 * lam for lam in lams))
+    by_lam = [law_of_q(lam, phi, low=-reach, high=2 + reach) for lam in lams]
+    by_phi = [law_of_q(LAW_LAM, half_width, low=0.0, high=2.0) for half_width in LAW_PHIS]
     drawn = {"law-of-q": draw_law(by_lam, by_phi)}
-    cells = [[neuron_density(name, lam, phi) for lam in lams] for name in activations]
-    return drawn | {"density": draw_densities(cells)} if cells else drawn
+    rows = [[neuron_law(name, lam, phi) for lam in lams] for name in activations]
+    return drawn | {"density": draw_densities(rows)} if rows else drawn
 
 
 def write_figures(
@@ -97,7 +144,7 @@ def write_figures(
     lams: Sequence[float] = LAMS,
     phi: float = PHI,
 ) -> list[Path]:
-    """Writes law-of-q and density, each as PNG and as PDF; returns their paths.
+    """Writes law-of-q and density, each as PNG, PDF and dark SVG; returns their paths.
 
     The second figure has a row for each activation (not sin, whose q-neuron has no density) and a
     column for each λ above 0.
