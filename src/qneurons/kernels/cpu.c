@@ -14,6 +14,9 @@
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h> /* must be the first include */
 #endif
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("no-thread-jumps") /* else gcc turns nested ?: into branches */
+#endif
 #include <float.h>
 #include <math.h>
 #include <stdatomic.h>
