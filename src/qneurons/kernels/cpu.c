@@ -294,7 +294,8 @@ static int is_near_kink(const float *restrict x, float low, float high, float re
         if (!large) continue; /* the usual case for relu6 */
         for (int j = i; j < i + 128; j++) {
             float step = reach * magnitude(x[j]);
-            found |= !((magnitude(x[j] - low) >= step) & (magnitude(x[j] - high) >= step));
+            found |= !(magnitude(x[j] - low) >= step);
+            found |= !(magnitude(x[j] - high) >= step);
         }
         if (found) return 1;
     }
