@@ -13,7 +13,6 @@ FLAGS = [
     "-ffp-contract=fast",  # a * b + c in one rounding
     "-fno-math-errno",  # a square root sets no errno, so it is one instruction
     "-fno-trapping-math",  # exception flags are not read, so both sides of a ?: may be computed
-    "-fno-thread-jumps",  # else gcc turns nested ?: into branches
 ]
 AVX2 = ["-mavx2", "-mfma"]
 AVX512 = ["-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mprefer-vector-width=512"]

@@ -299,7 +299,7 @@ class QSigmoid(QActivation):
 
 
 class QTanh(QActivation):
-    """The q-activation of f(x) = tanh(x). See :class:`QActivation`."""
+    """The q-activation of f(x) = tanh(x). In a CNN anneal λ: see :class:`QActivation`."""
 
     def __init__(
         self, lam: float = LAM, phi: float = 1e-3, eval_mode: Mode = "limit", inplace: bool = False

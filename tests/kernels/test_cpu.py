@@ -1,6 +1,7 @@
 """The CPU kernel against plain torch with the same noise: layouts, groups, threads, builds."""
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -378,6 +379,16 @@ def build_wheel(tmp_path: Path, **environment: str) -> Path:
     (wheel,) = tmp_path.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(unpacked)
     return unpacked
+
+
+@pytest.mark.skipif(shutil.which("clang") is None, reason="no clang")
+def test_clang_knows_every_flag_and_warns_of_nothing(monkeypatch):
+    root = Path(__file__).parents[2]
+    setuptools = pytest.importorskip("setuptools")
+    monkeypatch.setattr(setuptools, "setup", lambda **_: None)
+    flags = runpy.run_path(str(root / "setup.py"))["FLAGS"]
+    source = root / "src" / "qneurons" / "kernels" / "cpu.c"
+    subprocess.run(["clang", *flags, "-Wall", "-Werror", "-fsyntax-only", source], check=True)
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")

@@ -42,13 +42,13 @@ def describe_unconverted(model: nn.Module, alias: Alias) -> list[Unconverted]:
     function calls is missed. Bounded functions that serve as gates are not described.
     """
     reports: dict[Any, Unconverted] = {}
-    of_rows = {row.module for row in rows()} - {nn.Identity}
+    of_rows = {row.module for row in rows() if row.module} - {nn.Identity}
     for path, module in outside_activations(model, alias):
         cls, where = type(module), path or "the model"
         if isinstance(module, nn.RNNBase | nn.RNNCellBase):
             what = f"the gates of {cls.__name__}"
             reports[path] = Unconverted(what, where, "part of torch's own layer")
-        elif cls in of_rows or cls in OTHER_ACTIVATIONS:
+        elif isinstance(module, (*of_rows, *OTHER_ACTIVATIONS)):
             why = "its parameters are not supported" if cls in of_rows else "not in the table"
             reports[path] = Unconverted(str(module), where, why)
         elif not cls.__module__.startswith("torch.nn."):

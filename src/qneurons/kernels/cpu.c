@@ -14,6 +14,9 @@
 #define Py_LIMITED_API 0x030b0000
 #include <Python.h> /* must be the first include */
 #endif
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC optimize("no-thread-jumps") /* else gcc turns nested ?: into branches */
+#endif
 #include <float.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -300,7 +303,8 @@ static int is_near_kink(const float *restrict x, float low, float high, float re
         if (!large) continue; /* the usual case for relu6 */
         for (int j = i; j < i + 128; j++) {
             float step = reach * magnitude(x[j]);
-            found |= !((magnitude(x[j] - low) >= step) & (magnitude(x[j] - high) >= step));
+            found |= !(magnitude(x[j] - low) >= step);
+            found |= !(magnitude(x[j] - high) >= step);
         }
         if (found) return 1;
     }

@@ -102,7 +102,7 @@ ROW(small_hardtanh, low, high) {
     float clipped = at_most(at_least(x, low), high), sum = fused(x, delta, x - clipped);
     float rest = low - clipped, change = sum > rest ? sum : rest;
     rest = high - clipped, change = change < rest ? change : rest;
-    float value = (clipped == x) & (change == sum) ? x : change / delta;
+    float value = ((clipped == x) & (change == sum)) ? x : change / delta;
     Difference g = q_hardtanh(x, delta, low, high, steps);
     return (Difference){steps == STILL ? g.value : value, g.slope};
 }
@@ -303,8 +303,8 @@ ROW(q_mish, unused1, unused2) {
     Exponential step = exponential(-s.gap);
     float e_near = exponential(-s.near).exp, e_far = e_near * step.exp;
     float lower_near = x < 0 ? 1 : 0, lower_far = lower_near; /* is the point below zero? */
-    lower_near = s.across & !s.outward ? 1 - lower_near : lower_near;
-    lower_far = s.across & s.outward ? 1 - lower_far : lower_far;
+    lower_near = (s.across & !s.outward) ? 1 - lower_near : lower_near;
+    lower_far = (s.across & s.outward) ? 1 - lower_far : lower_far;
     float unit_near = lower_near > 0 ? 1 : e_near, unit_far = lower_far > 0 ? 1 : e_far;
     float next_near = 1 + e_near, next_far = 1 + e_far;
     float below_near = next_near * next_near + unit_near * unit_near;
