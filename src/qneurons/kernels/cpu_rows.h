@@ -78,7 +78,7 @@ typedef struct {
 
 INLINE Clamped clamped(float x, float delta, float low, float high) {
     float clipped = at_most(at_least(x, low), high);
-    float change = (clipped == 0) | (delta < -0.5f) ? fused(x, 1 + delta, -clipped)
+    float change = ((clipped == 0) | (delta < -0.5f)) ? fused(x, 1 + delta, -clipped)
                                                    : fused(x, delta, x - clipped);
     float above_low = fused(x, delta, x - low), above_high = fused(x, delta, x - high);
     return (Clamped){(x >= low) & (x < high), (above_low >= 0) & (above_high < 0), above_high >= 0,
