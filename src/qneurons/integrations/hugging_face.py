@@ -12,9 +12,8 @@ from transformers.activations import ACT2FN
 
 from qneurons.activations import rows
 from qneurons.conversion import from_name
-from qneurons.integrations.intervals import Interval, check_interval, log_entries
+from qneurons.integrations.annealing import Annealing, log_entries
 from qneurons.scheduler import LambdaScheduler
-from qneurons.schedules import Schedule
 
 
 class _Activations(type(ACT2FN)):  # type: ignore[misc]
@@ -35,7 +34,7 @@ ACT2FN.update({name: (from_name, {"name": name}) for name in NAMES})
 ACT2FN.__class__ = _Activations
 
 
-class LambdaCallback(TrainerCallback):
+class LambdaCallback(Annealing, TrainerCallback):
     """Sets λ on the q-activations of the model that a ``Trainer`` trains, and logs it.
 
     λ is computed from the state of the trainer, so it continues where a checkpoint resumes.
@@ -45,15 +44,6 @@ class LambdaCallback(TrainerCallback):
             ``"cos1"`` goes to 0 over the whole training, and ``"a1"`` is fitted to it.
         interval: ``"epoch"`` to set λ once for every epoch, ``"step"`` for every step.
     """
-
-    def __init__(
-        self,
-        schedule: Schedule | str | Callable[[int], float] | None = None,
-        interval: Interval = "epoch",
-    ) -> None:
-        self.schedule = schedule
-        self.interval = check_interval(interval)
-        self._scheduler: LambdaScheduler | None = None
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

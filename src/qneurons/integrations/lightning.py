@@ -5,17 +5,15 @@ Without it, return a :class:`~qneurons.LambdaScheduler` from ``configure_optimiz
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from qneurons.integrations.intervals import Interval, check_interval, log_entries
+from qneurons.integrations.annealing import Annealing, log_entries
 from qneurons.scheduler import LambdaScheduler
-from qneurons.schedules import Schedule
 
 
-class LambdaCallback(Callback):
+class LambdaCallback(Annealing, Callback):
     """Sets λ on the q-activations of the model that a ``Trainer`` trains, and logs it.
 
     λ is computed from the state of the trainer, so it continues where a checkpoint resumes.
@@ -27,14 +25,6 @@ class LambdaCallback(Callback):
             optimizer.
     """
 
-    def __init__(
-        self,
-        schedule: Schedule | str | Callable[[int], float] | None = None,
-        interval: Interval = "epoch",
-    ) -> None:
-        self.schedule = schedule
-        self.interval = check_interval(interval)
-
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         is_epoch = self.interval == "epoch"
         length = trainer.max_epochs if is_epoch else trainer.estimated_stepping_batches
@@ -45,6 +35,7 @@ class LambdaCallback(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
+        assert self._scheduler is not None, "on_train_start comes first"
         done = trainer.current_epoch if self.interval == "epoch" else trainer.global_step
         if done + 1 != self._scheduler.epoch:
             self._scheduler.set_epoch(done + 1)

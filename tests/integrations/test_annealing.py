@@ -1,16 +1,16 @@
-"""How often a callback sets λ, and what it logs."""
+"""What the callbacks of several libraries share."""
 
 import pytest
 from torch import nn
 
 from qneurons import LambdaScheduler, convert
-from qneurons.integrations.intervals import check_interval, log_entries
+from qneurons.integrations.annealing import Annealing, log_entries
 
 
 def test_another_interval_is_refused():
-    assert check_interval("step") == "step"
+    assert Annealing(interval="step").interval == "step"
     with pytest.raises(ValueError, match="interval must be one of epoch, step, got 'batch'"):
-        check_interval("batch")
+        Annealing(interval="batch")
 
 
 def test_layers_with_schedules_of_their_own_are_logged_apart():
