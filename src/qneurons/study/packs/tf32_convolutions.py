@@ -162,6 +162,7 @@ def _device(device: torch.device) -> Device:
 
 @functools.cache
 def _kernel(plan: Plan, has_bias: bool, device: torch.device) -> Any:
+    """Compiled for the current device; another one needs its own, so the cache has it as a key."""
     tile = plan.tile
     shape = (*astuple(tile.of), tile.rows, tile.images, plan.warps)
     if plan.products:
@@ -174,17 +175,16 @@ def _kernel(plan: Plan, has_bias: bool, device: torch.device) -> Any:
 def is_supported(x: Tensor, features: int) -> bool:
     """True if the kernels can be used for x on its device."""
     fits = x.shape[1] % _BLOCK == 0 and features % _BLOCK == 0
-    return fits and torch.cuda.get_device_capability(x.device) >= (8, 0)  # which has tf32
+    has_tf32 = not torch.version.hip and torch.cuda.get_device_capability(x.device) >= (8, 0)
+    return fits and has_tf32
 
 
-def convolve(
-    x: Tensor, weight: Tensor, bias: Tensor | None, padding: int, plan: Plan | None = None
-) -> Tensor:
+def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int) -> Tensor:
     """x, run × channel × batch × height × width, by run × feature × channel × 3 × 3."""
     runs, _, batch, *_ = x.shape
     features = weight.shape[1]
     convolution = Convolution.of(x, features, padding)
-    plan = plan or _best(forward_plans, convolution, _device(x.device))
+    plan = _best(forward_plans, convolution, _device(x.device))
     out = torch.empty(runs, features, batch, *convolution.size, device=x.device)
     tensors = x, arranged(weight), x if bias is None else bias, out
     _kernel(plan, bias is not None, x.device)(
@@ -203,15 +203,13 @@ def arranged(weight: Tensor) -> Tensor:
     return split.permute(0, 1, 5, 9, 6, 2, 4, 8, 3, 7).contiguous()
 
 
-def convolve_gradients(
-    x: Tensor, grad: Tensor, padding: int, plan: Plan | None = None
-) -> tuple[Tensor, Tensor]:
+def convolve_gradients(x: Tensor, grad: Tensor, padding: int) -> tuple[Tensor, Tensor]:
     """The gradients of weights and biases."""
     runs, channels, batch, *_ = x.shape
     features = grad.shape[1]
     convolution = Convolution.of(x, features, padding)
     device = _device(x.device)
-    plan = plan or _best(gradient_plans, convolution, device)
+    plan = _best(gradient_plans, convolution, device)
     blocks = features // _BLOCK * (channels // _BLOCK)
     wanted = math.ceil(_WAVES * device.processors * plan.blocks / (blocks * runs))
     parts = min(wanted, plan.tile.count(batch))
