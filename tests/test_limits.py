@@ -9,8 +9,8 @@ import torch
 
 from qneurons import q_limit
 from qneurons.activations import resolve, rows
-from qneurons.kernels import cpu, kernel_row
-from tests.kernels.conftest import find_backend
+from qneurons.kernels import kernel_row
+from tests.kernels.conftest import find_backend, find_build
 from tests.kernels.test_cpu import available_builds
 from tests.test_closed_forms import DIGITS, EXACT, exact
 
@@ -25,12 +25,7 @@ each_row = pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
 
 @pytest.fixture(params=["plain", "cuda", *available_builds()])
 def backend(request, monkeypatch):
-    """Plain torch, Triton, or one build of the C kernel."""
-    if request.param in ("plain", "cuda"):
-        return find_backend(request.param)
-    found = find_backend("cpu")
-    monkeypatch.setattr(cpu, "_apply", cpu._bind(cpu._load(request.param)))
-    return found
+    return find_build(request.param, monkeypatch)
 
 
 def value_and_slope(backend, x, row):

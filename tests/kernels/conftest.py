@@ -31,3 +31,12 @@ def find_backend(device_type: str):
         module._MANY_BLOCKS = 0  # the interpreter takes as long for a part of a block as for all
     module.device = "cuda" if device_type != "cpu" and HAS_CUDA else "cpu"
     return module
+
+
+def find_build(name: str, monkeypatch):
+    """Plain torch, Triton, or one build of the C kernel."""
+    if name in ("plain", "cuda"):
+        return find_backend(name)
+    found = find_backend("cpu")
+    monkeypatch.setattr(found, "_apply", found._bind(found._load(name)))
+    return found

@@ -7,9 +7,9 @@ import torch
 
 from qneurons.activations import rows
 from qneurons.closed_forms import SELU_ALPHA, SELU_SCALE
-from qneurons.kernels import cpu, kernel_row, plain
+from qneurons.kernels import kernel_row, plain
 from qneurons.noise import seeded_delta
-from tests.kernels.conftest import find_backend
+from tests.kernels.conftest import find_build
 from tests.kernels.test_cpu import available_builds
 
 # numpy's, in Triton's interpreter
@@ -58,12 +58,7 @@ def limits(name: str, x: float, delta: float) -> tuple[float, float]:
 
 @pytest.fixture(params=["plain", "cuda", *available_builds()])
 def backend(request, monkeypatch):
-    """Plain torch, Triton, or one build of the C kernel."""
-    if request.param in ("plain", "cuda"):
-        return find_backend(request.param)
-    found = find_backend("cpu")
-    monkeypatch.setattr(cpu, "_apply", cpu._bind(cpu._load(request.param)))
-    return found
+    return find_build(request.param, monkeypatch)
 
 
 CASES = [(torch.float32, 1.0), *((dtype, 0.0) for dtype in DTYPES)]
