@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fnmatch
 import glob
 import os
 import secrets
@@ -63,7 +64,17 @@ def make_folder(folder: Path) -> None:
 
 def temporaries(path: Path) -> Iterator[Path]:
     """The temporary files that a killed ``replace`` of this file left beside it."""
-    return path.parent.glob(f"{glob.escape(path.name)}.{'[0-9a-f]' * 8}*.tmp")
+    return path.parent.glob(_pattern(path))
+
+
+def is_temporary(candidate: Path, path: Path) -> bool:
+    """True for a temporary file of ``path``, which may be gone by now."""
+    is_beside = candidate.parent == path.parent
+    return is_beside and fnmatch.fnmatchcase(candidate.name, _pattern(path))
+
+
+def _pattern(path: Path) -> str:
+    return f"{glob.escape(path.name)}.{'[0-9a-f]' * 8}*.tmp"
 
 
 def replace(path: Path, data: bytes | memoryview) -> None:

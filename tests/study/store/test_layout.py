@@ -40,10 +40,19 @@ def test_a_creation_that_was_cut_off_is_finished(tmp_path):
     layout.check(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["store.json", "journal.length"])
+def test_temporary_files_of_another_process_come_and_go(tmp_path, monkeypatch, name):
+    gone = tmp_path / f"{name}.0123456789abcdef.tmp"
+    monkeypatch.setattr(type(tmp_path), "iterdir", lambda self: iter([gone]))
+    layout.create(tmp_path)
+    layout.check(tmp_path)
+
+
 @pytest.mark.parametrize(
     "name",
     [
         "thesis.tex",
+        "claims/store.json.0123456789abcdef.tmp",
         "notes.tmp",
         "checkpoints/best-model.pt",
         "checkpoints/0123456789abcdef.pt",

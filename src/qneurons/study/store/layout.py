@@ -7,7 +7,7 @@ from typing import Any
 
 import qneurons as qn
 from qneurons.study.errors import StudyError
-from qneurons.study.files import make_folder, replace, temporaries
+from qneurons.study.files import is_temporary, make_folder, replace
 from qneurons.study.store.journal import Journal
 
 FORMATS = STUDY, COMPARISON = "qneurons study store", "qneurons comparison store"
@@ -29,15 +29,18 @@ def create(
     if path.exists() or (journal.path.exists() and journal.path.stat().st_size):
         return
     make_folder(folder)
-    # Another process may be making the same store, or was killed while it did.
-    ours = {journal.path, journal.length_path, *temporaries(path)}
-    ours |= {*temporaries(journal.length_path)}
     folders = [folder / name for name in inner_folders]
     found = set(folder.iterdir())
     for inner in folders:
         if inner.is_dir():
             found = (found - {inner}) | set(inner.iterdir())
-    foreign = sorted(str(path.relative_to(folder)) for path in found - ours)
+    # Another process may be making the same store, or was killed while it did. Its temporary files
+    # come and go, so they are known by their names.
+    foreign = sorted(
+        str(file.relative_to(folder))
+        for file in found - {journal.path, journal.length_path}
+        if not any(is_temporary(file, of) for of in (path, journal.length_path))
+    )
     if foreign and not path.exists():
         more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
         raise StudyError(
