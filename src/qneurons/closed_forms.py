@@ -101,6 +101,11 @@ def _slope_across(x: Tensor, delta: Tensor, derivative: Function, beside: Tensor
 # --- piecewise linear -----------------------------------------------------------------------------
 
 
+def unless_nan(x: Tensor, slope: Tensor) -> Tensor:
+    """The slope, and NaN where x is NaN; for a slope that depends on x only by comparisons."""
+    return torch.where(x.isnan(), x, slope)
+
+
 def q_identity(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
     return x.clone(), torch.ones_like(x) if with_slope else None
 
@@ -109,7 +114,9 @@ def q_relu(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
     crossing, negative, q = delta < -1, x < 0, 1 + delta
     crossed = torch.where(negative, q, -1) / delta
     value = torch.where(crossing, x * crossed, x.clamp(min=0))
-    return value, torch.where(crossing, crossed, (~negative).to(x.dtype)) if with_slope else None
+    if not with_slope:
+        return value, None
+    return value, unless_nan(x, torch.where(crossing, crossed, (~negative).to(x.dtype)))
 
 
 def relu2(x: Tensor) -> Tensor:
@@ -155,7 +162,7 @@ def q_hardtanh(
     if not with_slope:
         return value, None
     crossing = torch.where(b_inside, 1 + delta, -x_inside.to(x.dtype)) / delta
-    return value, torch.where(both, 1.0, crossing)
+    return value, unless_nan(x, torch.where(both, 1.0, crossing))
 
 
 def q_relu6(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
@@ -193,7 +200,7 @@ def q_hardswish(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
     at_b = torch.where(b_inside, (2 * x * (1 + delta) + 3) / 6, b_above)
     change = torch.where(x_inside & b_inside, x / 3, (at_b - at_x) / delta)
     beside = torch.where(delta < 0, at_x, at_b) + c * change
-    return value, _slope_across(x, delta, hardswish_derivative, beside)
+    return value, unless_nan(x, _slope_across(x, delta, hardswish_derivative, beside))
 
 
 # --- exponential below zero: elu, selu, celu ------------------------------------------------------

@@ -30,7 +30,7 @@ def difference_and_slope(x: Tensor, delta: Tensor, activation: Activation) -> tu
     assert activation.difference is not None
     value, slope = activation.difference(x, delta, True, **activation.parameters)
     assert slope is not None, f"{activation.name}: its difference returned no slope"
-    return value, torch.where(x.isnan(), x, slope)  # NaN stays NaN
+    return value, slope
 
 
 def curvature(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:

@@ -18,6 +18,7 @@ from qneurons.closed_forms import (
     gelu_tanh_argument,
     normal_density,
     normal_tail,
+    unless_nan,
 )
 
 _FAR = 1000.0  # exp(-_FAR) is 0 in float64, while inf · 0 would be NaN
@@ -42,7 +43,7 @@ def q_identity(x: Tensor, with_slope: bool) -> ValueAndSlope:
 
 
 def q_relu(x: Tensor, with_slope: bool) -> ValueAndSlope:
-    return x.relu(), (x >= 0).to(x.dtype) if with_slope else None
+    return x.relu(), unless_nan(x, (x >= 0).to(x.dtype)) if with_slope else None
 
 
 def q_relu2(x: Tensor, with_slope: bool) -> ValueAndSlope:
@@ -52,12 +53,13 @@ def q_relu2(x: Tensor, with_slope: bool) -> ValueAndSlope:
 
 def q_leaky_relu(x: Tensor, with_slope: bool, negative_slope: float) -> ValueAndSlope:
     slope = torch.where(x < 0, negative_slope, torch.ones((), dtype=x.dtype, device=x.device))
-    return x * slope, slope
+    return x * slope, unless_nan(x, slope)
 
 
 def q_hardtanh(x: Tensor, with_slope: bool, min_val: float, max_val: float) -> ValueAndSlope:
     outside = (x < min_val) | (x >= max_val)
-    return torch.where(outside, 0.0, x), (~outside).to(x.dtype) if with_slope else None
+    slope = unless_nan(x, (~outside).to(x.dtype)) if with_slope else None
+    return torch.where(outside, 0.0, x), slope
 
 
 def q_relu6(x: Tensor, with_slope: bool) -> ValueAndSlope:
@@ -85,7 +87,7 @@ def q_elu(x: Tensor, with_slope: bool, alpha: float) -> ValueAndSlope:
     low = x.clamp(-_FAR, 0.0)
     e = alpha * torch.exp(low)
     value = x.relu() + low * e
-    return value, torch.where(x < 0, e + low * e, 1.0) if with_slope else None
+    return value, unless_nan(x, torch.where(x < 0, e + low * e, 1.0)) if with_slope else None
 
 
 def q_selu(x: Tensor, with_slope: bool) -> ValueAndSlope:

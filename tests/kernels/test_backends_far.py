@@ -40,7 +40,7 @@ LINES = {  # f far below zero, as slope and constant; f(0); f far above zero
 def limits(name: str, x: float, delta: float) -> tuple[float, float]:
     """g and dg/dx far from zero, where f is a straight line."""
     if math.isnan(x) or (name == "sin" and math.isinf(x)):
-        return NAN, NAN
+        return NAN, 1.0 if name == "identity" else NAN
     q = 1 + delta
     if name == "relu2":
         factor = 2 + delta if q >= 0 else (-1 if x > 0 else q * q) / delta

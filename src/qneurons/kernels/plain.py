@@ -35,7 +35,7 @@ def backward(
     delta = seeded_delta(x.shape, seed, lam, phi, inner, dtype=dtype)
     wide = x.to(dtype)
     value, slope = getattr(closed_forms, name)(wide, delta, grad is not None, *parameters)
-    result = value if grad is None else grad * torch.where(wide.isnan(), wide, slope)
+    result = value if grad is None else grad * slope
     return (torch.empty_like(x) if out is None else out).copy_(result)
 
 
@@ -49,7 +49,7 @@ def limit_backward(
     wide = x.to(compute_dtype(x))
     result, slope = getattr(limits, name)(wide, grad is not None, *parameters)
     if grad is not None:
-        result = torch.where(wide.isnan(), wide, slope) * grad
+        result = slope * grad
     # Compiled by torch 2.11, a Function that returns result.to(result.dtype) has gradient 0.
     return result if result.dtype == x.dtype else result.to(x.dtype)
 
