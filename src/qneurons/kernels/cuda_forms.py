@@ -48,11 +48,11 @@ VANISHING = tl.constexpr(1200.0)  # 2^-1200 is 0
 
 @triton.jit
 def _exp2_change(u, v, gap, coarse: tl.constexpr = False, unit: tl.constexpr = 1.0):
-    """2^u, 2^v and 2^v - 2^u, given gap = (v - u) log(2) / unit; coarse: to 3e-5."""
+    """2^u, 2^v and 2^v - 2^u, given gap = (v - u) log(2) / unit; coarse: to 4e-5."""
     at_u, at_v = exp2(u), exp2(v)
     if coarse:
-        small = (at_u + at_v) * (0.5 * gap)
-        return at_u, at_v, tl.where(tl.abs(gap) < 2**-6, small, at_v - at_u)
+        small = (at_u + at_v) * (0.5 * unit * gap)
+        return at_u, at_v, tl.where(tl.abs(gap) < 0.022 / unit, small, at_v - at_u)
     z = gap * gap
     if z.dtype == tl.float32:  # unit tanh(y / 2) / y up to |y| = 1/2, where y = gap unit
         tanh = (0.004012948102 * unit**5) * z - 0.04165237124 * unit**3
@@ -75,8 +75,8 @@ def _part(x, delta):
     # max(b, 0) - max(x, 0) would cancel, and h minus its part below zero would not be 0 once the
     # compiler fuses the product h = xδ into the subtraction. -1.0 * y is free, but -y is not.
     # Below zero x + h would be NaN at -inf.
-    scale = tl.where(x < 0, 1 + delta, delta)
-    return tl.maximum(x * scale, -1.0 * tl.maximum(x, 0.0, NAN))
+    positive, negative = tl.maximum(x, 0.0, NAN), tl.minimum(x, 0.0, NAN)
+    return tl.maximum(tl.fma(positive, delta, negative * (1 + delta)), -1.0 * positive)
 
 
 @triton.jit
@@ -214,23 +214,18 @@ def q_hardswish(x, delta, p0: tl.constexpr, p1: tl.constexpr):
 
 
 @triton.jit
-def _elu_change(positive, negative, y, delta, coarse: tl.constexpr):
-    """exp(min(y, 0)) at x and b, and its change, from the parts of y."""
-    below = tl.minimum(tl.fma(y, delta, positive), -1.0 * negative)
-    u = negative * LOG2_E
-    return _exp2_change(u, u + below * LOG2_E, below, coarse)
-
-
-@triton.jit
 def _elu(x, delta, alpha: tl.constexpr, coarse: tl.constexpr):
-    # At the bounds b is so far that exp(b) is 0, or b is 0. The value has no need of the upper one.
-    y = tl.maximum(x, -FARTHEST, NAN)
-    positive, negative = tl.maximum(x, 0.0, NAN), tl.minimum(y, 0.0, NAN)
+    # y is x over ``unit``. For log 2 it is an exponent of 2, but rounded.
+    unit: tl.constexpr = LOG_2 if coarse else 1.0
+    q, y = 1 + delta, x * (1 / unit)
+    positive, negative = tl.maximum(y, 0.0, NAN), tl.minimum(y, 0.0, NAN)
+    gap = tl.minimum(tl.fma(y, delta, positive), -1.0 * negative, NAN)
+    u, v = negative, tl.minimum(y * q, 0.0)
+    if not coarse:
+        u, v = u * LOG2_E, v * LOG2_E
+    at_x, at_b, change = _exp2_change(u, v, gap, coarse, unit)
     inverse = reciprocal(delta)
-    _, _, change = _elu_change(positive, negative, y, delta, coarse)
-    value = (_part(x, delta) + alpha * change) * inverse
-    q, y = 1 + delta, tl.minimum(y, FARTHEST, NAN)
-    at_x, at_b, change = _elu_change(tl.maximum(y, 0.0), negative, y, delta, coarse)
+    value = (_part(y, delta) * unit + alpha * change) * inverse
     slope = tl.where(tl.abs(q) > 1, at_b, at_x) + _weight(q) * (change * inverse)
     if alpha != 1:
         slope = alpha * slope + (1 - alpha) * q_relu(x, delta, 0.0, 0.0)[1]
@@ -244,7 +239,7 @@ def q_elu(x, delta, alpha: tl.constexpr, p1: tl.constexpr):
 
 @triton.jit
 def q_elu_half(x, delta, alpha: tl.constexpr, p1: tl.constexpr):
-    """Accurate to 5e-5, for a result that is rounded to 16 bits."""
+    """Accurate to 1e-4, for a result that is rounded to 16 bits."""
     return _elu(x, delta, alpha, True)
 
 
