@@ -4,9 +4,11 @@ import base64
 import json
 import shutil
 import subprocess
+import threading
 from contextlib import suppress
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+NAMES = ("chromium", "google-chrome", "google-chrome-stable", "chromium-browser")
+LONGEST_S = 300  # a browser that hangs is killed
 
 
 def find_browser():
@@ -23,6 +25,8 @@ class Browser:
         shell = ["sh", "-c", 'exec "$@" 3<&0 4>&1 1>&2', "sh", *command]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(shell, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+        self.timer = threading.Timer(LONGEST_S, self.process.kill)
+        self.timer.start()
         self.problems, self.number, self.session = [], 0, None
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         attached = self.send("Target.attachToTarget", targetId=target, flatten=True)
@@ -35,7 +39,7 @@ class Browser:
         text = bytearray()
         while (byte := self.process.stdout.read(1)) != b"\0":
             if not byte:
-                raise RuntimeError("Chromium has ended")
+                raise RuntimeError(f"{find_browser()} has ended")
             text += byte
         message = json.loads(text)
         if message.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded"):
@@ -102,3 +106,4 @@ class Browser:
             self.session = None
             self.send("Browser.close")
         self.process.communicate()
+        self.timer.cancel()

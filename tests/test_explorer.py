@@ -391,6 +391,15 @@ def test_every_width_fits_in_light_and_dark(page, browser, width):
     assert len(colours) == 4
 
 
+def test_the_switch_of_the_site_from_light_to_dark_counts(page):
+    background = "getComputedStyle(document.body).backgroundColor"
+    light = page(background)
+    page("localStorage.setItem('theme', 'dark')")
+    dark = page(background, "")
+    page("localStorage.clear()")
+    assert dark != light == page(background, "")
+
+
 def test_every_control_and_picture_has_a_name_for_screen_readers(page, browser):
     names = {}
     for node in browser.send("Accessibility.getFullAXTree")["nodes"]:

@@ -177,7 +177,7 @@ function neuronLaw(row, lam, phi, xs) {
 }
 
 /** The law of g_q(x): its atoms, and the probability of each bin by the rest. */
-function lawAt(row, x, lam, phi, numBins = 120) {
+function lawAt(row, x, lam, phi, numBins = 200) {
   const atoms = atomsAt(row, x, lam, phi);
   const onAtom = (delta) => x === 0 || (row.linear ?? []).some(([from, to]) =>
     from <= x && x <= to && from <= x * (1 + delta) && x * (1 + delta) <= to);
