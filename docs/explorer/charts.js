@@ -34,7 +34,7 @@ function ticksIn([low, high], count) {
 function rangeOf(values, margin = 0.06) {
   const known = values.filter(Number.isFinite);
   const low = Math.min(...known), high = Math.max(...known);
-  const room = margin * (high - low) || Math.max(1e-3, 0.1 * Math.abs(low));
+  const room = margin * (high - low) || 0.1 * Math.abs(low) || 0.5;
   return [low - room, high + room];
 }
 

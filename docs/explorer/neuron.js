@@ -119,14 +119,24 @@ function drawSchedules() {
   chart.draw("circle", { class: "now", cx: chart.X(state.epoch), cy: chart.Y(state.lam), r: 5 });
 }
 
+/** The lines that train a model with a setting. */
+function trainingPython(setting, more = "") {
+  const isAnnealed = new Set(settingOf(setting).lams).size > 1;
+  return [
+    `model = qn.convert(model, "${setting}"${more})`,
+    ...(isAnnealed ? ["scheduler = qn.LambdaScheduler(model)  # .step() after each epoch"] : []),
+  ];
+}
+
 function neuronPython() {
   const { f, lam, phi, x, schedule } = state, law = `"${f}", lam=${lam}, phi=${phi}`;
-  const training = schedule === "none" ? [`layer = qn.QActivation(${law})`] : [
-    `model = qn.convert(model, "${schedule}", phi=${phi})`,
-    "scheduler = qn.LambdaScheduler(model)  # scheduler.step() after each epoch",
-  ];
-  const mean = `mean = qn.moments.mean(${x}, ${law})`;
-  return ["import qneurons as qn", "", ...training, mean].join("\n");
+  return [
+    "import qneurons as qn",
+    "",
+    ...(schedule === "none" ? [`layer = qn.QActivation(${law})`]
+      : trainingPython(schedule, `, phi=${phi}`)),
+    `mean = qn.moments.mean(${x}, ${law})`,
+  ].join("\n");
 }
 
 /** Draws the section and returns its numbers in words. */

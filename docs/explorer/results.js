@@ -199,15 +199,13 @@ function drawSeeds(cell, pins) {
 
 function resultsPython(cell) {
   const setting = state.pins.find((name) => name !== "base");
-  const isAnnealed = new Set(settingOf(setting).lams).size > 1;
   const filters = ["dataset", "network", "activation", "protocol"].map((name) =>
     `${name}="${cell[name]}"`);
   return [
     "import polars as pl",
     "import qneurons as qn",
     "",
-    `model = qn.convert(model, "${setting}")`,
-    ...(isAnnealed ? ["scheduler = qn.LambdaScheduler(model)  # scheduler.step() after each epoch"] : []),
+    ...trainingPython(setting),
     'rows = pl.read_parquet("results/paper/rows.parquet")  # in the repository',
     `rows = rows.filter(${filters.join(", ")}, dropout=${cell.dropout ? "True" : "False"})`,
   ].join("\n");
