@@ -1,4 +1,4 @@
-"""Publishes a store of the paper's study: results/paper, and the tables of RESULTS.md.
+"""Publishes a store of the paper's study: results/paper, tables of RESULTS.md, and the explorer.
 
     python benchmarks/publish.py STORE [--naive naive.csv] [--packed STORE] [--rates STORE]
 
@@ -8,6 +8,7 @@ Only complete cells are published, in which every setting and seed has ended.
 
 import argparse
 import math
+import runpy
 import statistics
 import tarfile
 from datetime import timedelta
@@ -339,6 +340,7 @@ def main():
     write_file(ROOT / "docs" / "naive-and-packed.png", picture)
     for mark, text in generated(frame, study).items():
         write_between(ROOT / "RESULTS.md", mark, text)
+    runpy.run_path(str(ROOT / "docs" / "draw_explorer.py"), run_name="__main__")
 
 
 if __name__ == "__main__":

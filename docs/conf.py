@@ -11,10 +11,12 @@ html_title = f"qneurons {release}"
 html_theme = "furo"
 html_copy_source = False
 html_static_path, html_css_files = ["_static"], ["site.css"]
+html_extra_path = ["explorer.html"]
 smartquotes = False  # they would bend the prime of f'(x)
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 
 myst_enable_extensions = ["attrs_inline", "dollarmath", "html_image"]
+myst_url_schemes = {"http": None, "https": None, "mailto": None, "site": {"url": "{{path}}"}}
 myst_heading_anchors = 4  # headings have the anchors that GitHub gives them
 suppress_warnings = ["myst.header"]  # on GitHub the sections of RESULTS.md are of the third level
 
@@ -41,6 +43,7 @@ def retarget(app: Any, docname: str, source: list[str]) -> None:
     text = re.sub(r"<picture>.+?</picture>", as_two_images, text, flags=re.DOTALL)
     for path, page in (("docs/", ""), ("README.md", "index.md"), ("RESULTS.md", "results.md")):
         text = text.replace(f"](../{path}", f"]({page}")
+    text = text.replace("](explorer.html)", "](site:explorer.html)")  # a page, not a download
     # Other Markdown files are no pages of the site: they are offered as files.
     source[0] = re.sub(r"\]\((\.\./.+?\.md)(#.*?)?\)", r"](path:\1)", text)
 
