@@ -29,6 +29,8 @@ BACKENDS = {  # by device type
     "cpu": Backend("C", "qneurons.kernels.cpu"),
 }
 
+BASE = "base_"  # begins the name of f itself
+
 
 def kernel_row(activation: Activation) -> tuple[str, list[float]]:
     """The name of a row's closed form, which backends look up, and the row's parameters.
@@ -38,6 +40,18 @@ def kernel_row(activation: Activation) -> tuple[str, list[float]]:
     name = getattr(activation.difference, "__name__", "")
     is_known = getattr(closed_forms, name, None) is activation.difference
     return name if is_known else "", list(activation.parameters.values())
+
+
+def base_row(activation: Activation) -> tuple[str, list[float]]:
+    """The same for f itself, in the backends that have it; the last parameter is f(0).
+
+    The name is empty for a row with kinks, where PyTorch's slope is not the right one.
+    """
+    name, parameters = kernel_row(activation)
+    if activation.kinks(**activation.parameters):
+        name = ""
+    at_zero = activation(torch.zeros((), dtype=torch.float64)).item()
+    return name and BASE + name, [*(*parameters, 0.0, 0.0)[:2], at_zero]
 
 
 def device_type(x: Tensor) -> str:
