@@ -4,7 +4,6 @@
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import torch
 import triton
@@ -12,50 +11,24 @@ import triton.language as tl
 from torch import Tensor
 
 from qneurons.kernels import cuda_forms, cuda_limits
-from qneurons.kernels.cuda_math import copysign
-from qneurons.kernels.cuda_means import look_up as look_up
-from qneurons.kernels.cuda_noise import (
+from qneurons.kernels.cuda_draw import (
     BLOCK,
     CALLS,
     THREADS,
     box_muller,
+    form,
     normal_at,
+    result,
+    results,
     words_of_threads,
 )
+from qneurons.kernels.cuda_means import look_up as look_up
+from qneurons.kernels.cuda_pooling import pool as pool, pool_backward as pool_backward
 from qneurons.kernels.dispatch import BASE
-from qneurons.precision import TINY_DELTA, compute_dtype
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _MANY_BLOCKS = 512  # a few for each multiprocessor
 _MAX_GROUPS = 65535  # CUDA's limit for the second axis of a grid
-
-
-@triton.jit
-def result(x, grad, eps, lam, phi, DIFFERENCE, P0, P1, TINY, COMPUTE, BACKWARD):
-    floor = tl.maximum(phi.to(COMPUTE), TINY)
-    eps = eps.to(COMPUTE)
-    delta = lam.to(COMPUTE) * eps + copysign(floor, eps)
-    value, slope = DIFFERENCE(x.to(COMPUTE), delta, P0, P1)
-    return grad.to(COMPUTE) * slope if BACKWARD else value
-
-
-@triton.jit
-def results(
-    x_ptr, grad_ptr, offset, left, eps, lam, phi, NUM_SLOTS: tl.constexpr,
-    DIFFERENCE: tl.constexpr, P0: tl.constexpr, P1: tl.constexpr,
-    TINY: tl.constexpr, COMPUTE: tl.constexpr, BACKWARD: tl.constexpr,
-):  # fmt: skip
-    """Loads a few neighbouring slots, then computes their results."""
-    xs, grads, found = (), (), ()
-    for slot in tl.static_range(NUM_SLOTS):
-        at = offset + slot * CALLS
-        xs += (tl.load(x_ptr + at, at < left),)
-        if BACKWARD:
-            grads += (tl.load(grad_ptr + at, at < left),)
-    for slot in tl.static_range(NUM_SLOTS):
-        x, e, grad = xs[slot], eps[slot], grads[slot] if BACKWARD else None
-        found += (result(x, grad, e, lam, phi, DIFFERENCE, P0, P1, TINY, COMPUTE, BACKWARD),)
-    return found
 
 
 @triton.jit
@@ -167,24 +140,6 @@ def why_unavailable() -> str:
 
 def details() -> str:
     return f"Triton {triton.__version__}"
-
-
-def form(x: Tensor, name: str, parameters: Sequence[float]) -> dict[str, Any]:
-    """The device function of a row, and what :func:`result` needs beside it."""
-    row = name.removeprefix(BASE)
-    function = getattr(cuda_forms, row)
-    if x.dtype in (torch.float16, torch.bfloat16):
-        function = getattr(cuda_forms, f"{row}_half", function)  # a coarser one
-    p0, p1, *_ = (*parameters, 0.0, 0.0)
-    if name != row:
-        function, p0, p1 = cuda_forms.base, function, tuple(parameters)
-    return {
-        "DIFFERENCE": function,
-        "P0": p0,
-        "P1": p1,
-        "TINY": TINY_DELTA[compute_dtype(x)],
-        "COMPUTE": tl.float64 if x.dtype == torch.float64 else tl.float32,
-    }
 
 
 def backward(

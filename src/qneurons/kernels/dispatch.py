@@ -1,7 +1,8 @@
 """Chooses the backend of a device, and the name of a row in the backends.
 
 A backend is a module with ``forward``, ``backward``, ``limit``, ``limit_backward`` and
-``supports``. The backend of a device also has ``look_up``, ``why_unavailable`` and ``details``.
+``supports``. The backend of a device also has ``look_up``, ``why_unavailable`` and ``details``,
+and that of CUDA ``pool`` and ``pool_backward``.
 ``plain`` is used where there is no other backend, and every other backend is tested against it.
 """
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from qneurons import kernels
 from qneurons.activations import Activation, resolve
 from qneurons.study.networks import POOL
-from qneurons.study.packs.layers import is_fused, pool
+from qneurons.study.packs.layers import pool
 from qneurons.study.runs import Run, parse_setting
 
 
@@ -53,16 +53,14 @@ class ByAutograd:
             (grad_x,) = torch.autograd.grad(self.function(x), x, grad)
         out.copy_(grad_x)
 
-    def pool(self, x: Tensor, out: Tensor, choice: Tensor) -> None:
-        from qneurons.study.packs import cuda_pooling
+    def pool(self, x: Tensor, out: Tensor, choice: Tensor, backend: Any) -> None:
+        backend.pool(self.function(x), out, choice)
 
-        cuda_pooling.pool(self.function(x), out, choice)
-
-    def pool_backward(self, grad: Tensor, choice: Tensor, x: Tensor, out: Tensor) -> None:
-        from qneurons.study.packs import cuda_pooling
-
+    def pool_backward(
+        self, grad: Tensor, x: Tensor, choice: Tensor, out: Tensor, backend: Any
+    ) -> None:
         of_activation = torch.empty_like(x)
-        cuda_pooling.pool_backward(grad, choice, x, of_activation)
+        backend.pool_backward(grad, x, choice, of_activation)
         self.backward(of_activation, x, out)
 
 
@@ -84,15 +82,13 @@ class ByKernel:
     def backward(self, grad: Tensor, x: Tensor, out: Tensor) -> None:
         self._backend(x).backward(grad, x, *self._law(x), out=out)
 
-    def pool(self, x: Tensor, out: Tensor, choice: Tensor) -> None:
-        from qneurons.study.packs import cuda_pooling
+    def pool(self, x: Tensor, out: Tensor, choice: Tensor, backend: Any) -> None:
+        backend.pool(x, out, choice, self._law(x))
 
-        cuda_pooling.pool(x, out, choice, self._law(x))
-
-    def pool_backward(self, grad: Tensor, choice: Tensor, x: Tensor, out: Tensor) -> None:
-        from qneurons.study.packs import cuda_pooling
-
-        cuda_pooling.pool_backward(grad, choice, x, out, self._law(x))
+    def pool_backward(
+        self, grad: Tensor, x: Tensor, choice: Tensor, out: Tensor, backend: Any
+    ) -> None:
+        backend.pool_backward(grad, x, choice, out, self._law(x))
 
     def _backend(self, x: Tensor) -> ModuleType:
         return kernels.find(x.device.type, x.dtype, self.row[0])
@@ -113,8 +109,9 @@ def activate(x: Tensor, parts: Parts) -> Tensor:
 
 def activate_and_pool(x: Tensor, parts: Parts) -> Tensor:
     """The same, and max pooling after it."""
-    if is_fused(x) and not torch.version.hip:  # for which the activations have no kernels
-        return _ActivateAndPool.apply(x.contiguous(), parts)
+    backend = kernels.load(x.device.type)
+    if hasattr(backend, "pool") and x.dtype != torch.float64:
+        return _ActivateAndPool.apply(x.contiguous(), parts, backend)
     return pool(activate(x, parts))
 
 
@@ -143,14 +140,14 @@ class _ActivateAndPool(torch.autograd.Function):
     """Keeps x and which element of a window is the first maximum, and not the activation."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, parts: Parts) -> Tensor:
+    def forward(ctx: Any, x: Tensor, parts: Parts, backend: ModuleType) -> Tensor:
         height, width = x.shape[-2:]
         out = x.new_empty(*x.shape[:-2], height // POOL, width // POOL)
         choice = torch.empty_like(out, dtype=torch.uint8)
         for runs, part in parts:
-            part.pool(x[runs], out[runs], choice[runs])
+            part.pool(x[runs], out[runs], choice[runs], backend)
         ctx.save_for_backward(x, choice)
-        ctx.parts = parts
+        ctx.parts, ctx.backend = parts, backend
         return out
 
     @staticmethod
@@ -158,5 +155,5 @@ class _ActivateAndPool(torch.autograd.Function):
         (x, choice), grad = ctx.saved_tensors, grads[0].contiguous()
         out = torch.empty_like(x)
         for runs, part in ctx.parts:
-            part.pool_backward(grad[runs], choice[runs], x[runs], out[runs])
-        return out, None
+            part.pool_backward(grad[runs], x[runs], choice[runs], out[runs], ctx.backend)
+        return out, None, None

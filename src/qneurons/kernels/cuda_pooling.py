@@ -3,7 +3,7 @@
 Forward notes which element of every window is the first maximum, in a byte. Backward draws again,
 but for these elements alone.
 """
-# mypy: disable-error-code="no-untyped-def, import-untyped, assignment"
+# mypy: disable-error-code="no-untyped-def, import-untyped, assignment, misc"
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,13 +12,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from qneurons.kernels.cuda import form, result, results
-from qneurons.kernels.cuda_noise import (
+from qneurons.kernels.cuda_draw import (
     BLOCK,
     CALLS,
     THREADS,
     box_muller,
+    form,
     normal_at,
+    result,
+    results,
     words_of_threads,
 )
 
@@ -197,7 +199,7 @@ def pool(x: Tensor, out: Tensor, choice: Tensor, law: Law | None = None) -> None
 
 
 def pool_backward(
-    grad: Tensor, choice: Tensor, x: Tensor, out: Tensor, law: Law | None = None
+    grad: Tensor, x: Tensor, choice: Tensor, out: Tensor, law: Law | None = None
 ) -> None:
     """The gradient with respect to x, for the ``choice`` that :func:`pool` has made."""
     height, width = x.shape[-2:]

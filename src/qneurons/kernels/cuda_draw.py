@@ -1,11 +1,22 @@
-"""The noise of :func:`qneurons.noise.normals` as Triton device functions."""
-# mypy: disable-error-code="no-untyped-def, import-untyped"
+"""The draw of a q-activation as Triton device functions, which kernels have in common.
 
+The noise is that of :func:`qneurons.noise.normals`.
+"""
+# mypy: disable-error-code="no-untyped-def, import-untyped, assignment, var-annotated"
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 from qneurons import noise
-from qneurons.kernels.cuda_math import ON_DEVICE, approximate
+from qneurons.kernels import cuda_forms
+from qneurons.kernels.cuda_math import ON_DEVICE, approximate, copysign
+from qneurons.kernels.dispatch import BASE
+from qneurons.precision import TINY_DELTA, compute_dtype
 
 CALLS = tl.constexpr(noise.CALLS)
 THREADS = tl.constexpr(noise.CALLS // 4)
@@ -101,3 +112,49 @@ def normal_at(index, seed):
     low, high = tl.where(slot < 2, w0, w1), tl.where(slot < 6, w2, w3)
     even, odd = box_muller(tl.where(slot < 4, low, high))
     return tl.where(slot % 2 == 0, even, odd)
+
+
+@triton.jit
+def result(x, grad, eps, lam, phi, DIFFERENCE, P0, P1, TINY, COMPUTE, BACKWARD):
+    floor = tl.maximum(phi.to(COMPUTE), TINY)
+    eps = eps.to(COMPUTE)
+    delta = lam.to(COMPUTE) * eps + copysign(floor, eps)
+    value, slope = DIFFERENCE(x.to(COMPUTE), delta, P0, P1)
+    return grad.to(COMPUTE) * slope if BACKWARD else value
+
+
+@triton.jit
+def results(
+    x_ptr, grad_ptr, offset, left, eps, lam, phi, NUM_SLOTS: tl.constexpr,
+    DIFFERENCE: tl.constexpr, P0: tl.constexpr, P1: tl.constexpr,
+    TINY: tl.constexpr, COMPUTE: tl.constexpr, BACKWARD: tl.constexpr,
+):  # fmt: skip
+    """Loads a few neighbouring slots, then computes their results."""
+    xs, grads, found = (), (), ()
+    for slot in tl.static_range(NUM_SLOTS):
+        at = offset + slot * CALLS
+        xs += (tl.load(x_ptr + at, at < left),)
+        if BACKWARD:
+            grads += (tl.load(grad_ptr + at, at < left),)
+    for slot in tl.static_range(NUM_SLOTS):
+        x, e, grad = xs[slot], eps[slot], grads[slot] if BACKWARD else None
+        found += (result(x, grad, e, lam, phi, DIFFERENCE, P0, P1, TINY, COMPUTE, BACKWARD),)
+    return found
+
+
+def form(x: Tensor, name: str, parameters: Sequence[float]) -> dict[str, Any]:
+    """The device function of a row, and what :func:`result` needs beside it."""
+    row = name.removeprefix(BASE)
+    function = getattr(cuda_forms, row)
+    if x.dtype in (torch.float16, torch.bfloat16):
+        function = getattr(cuda_forms, f"{row}_half", function)  # a coarser one
+    p0, p1, *_ = (*parameters, 0.0, 0.0)
+    if name != row:
+        function, p0, p1 = cuda_forms.base, function, tuple(parameters)
+    return {
+        "DIFFERENCE": function,
+        "P0": p0,
+        "P1": p1,
+        "TINY": TINY_DELTA[compute_dtype(x)],
+        "COMPUTE": tl.float64 if x.dtype == torch.float64 else tl.float32,
+    }
