@@ -116,6 +116,7 @@ def normal_at(index, seed):
 
 @triton.jit
 def result(x, grad, eps, lam, phi, DIFFERENCE, P0, P1, TINY, COMPUTE, BACKWARD):
+    """g(x, δ), or backward grad · dg/dx."""
     floor = tl.maximum(phi.to(COMPUTE), TINY)
     eps = eps.to(COMPUTE)
     delta = lam.to(COMPUTE) * eps + copysign(floor, eps)
@@ -143,7 +144,7 @@ def results(
 
 
 def form(x: Tensor, name: str, parameters: Sequence[float]) -> dict[str, Any]:
-    """The device function of a row, and what :func:`result` needs beside it."""
+    """The device function of a row or of f itself, and what :func:`result` needs beside it."""
     row = name.removeprefix(BASE)
     function = getattr(cuda_forms, row)
     if x.dtype in (torch.float16, torch.bfloat16):

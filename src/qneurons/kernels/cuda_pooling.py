@@ -52,8 +52,16 @@ def _windows_before(index, HEIGHT: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def _write(out_ptr, choice_ptr, at, inside, a, b, c, d):
-    a, b, c, d = a.to(tl.float32), b.to(tl.float32), c.to(tl.float32), d.to(tl.float32)
+def _elements(corner, WIDTH: tl.constexpr):
+    """Where the elements of windows are, [windows, columns, rows]."""
+    return tl.join(tl.join(corner, corner + 1), tl.join(corner + WIDTH, corner + WIDTH + 1))
+
+
+@triton.jit
+def _write(out_ptr, choice_ptr, at, inside, elements):
+    """The maxima of windows, and which element is the first maximum."""
+    upper, lower = tl.split(elements.to(tl.float32))  # the interpreter compares bfloat16 as bits
+    (a, b), (c, d) = tl.split(upper), tl.split(lower)
     largest = _larger(_larger(a, b), _larger(c, d))
     choice = tl.where(a == largest, 0, tl.where(b == largest, 1, tl.where(c == largest, 2, 3)))
     tl.store(out_ptr + at, largest.to(out_ptr.dtype.element_ty), inside)
@@ -71,10 +79,10 @@ def _pool(
     # In pairs, because a thread reads neighbours at once.
     pair = _corner(at, HEIGHT, WIDTH)[:, None] + tl.arange(0, 2)[None, :]
     x_ptr += run * num
-    a, b = tl.split(tl.load(x_ptr + pair, inside[:, None]))
-    c, d = tl.split(tl.load(x_ptr + WIDTH + pair, inside[:, None]))
+    upper = tl.load(x_ptr + pair, inside[:, None])
+    lower = tl.load(x_ptr + WIDTH + pair, inside[:, None])
     begin = run * num_windows
-    _write(out_ptr + begin, choice_ptr + begin, at, inside, a, b, c, d)
+    _write(out_ptr + begin, choice_ptr + begin, at, inside, tl.join(upper, lower))
 
 
 @triton.jit
@@ -114,24 +122,19 @@ def _activate_and_pool(
     at = _windows_before(begin, HEIGHT, WIDTH) + tl.arange(0, BLOCK // 4)
     corner = _corner(at, HEIGHT, WIDTH) - begin
     inside = (corner + WIDTH + 1 < BLOCK) & (at < num_windows)
-    corner = tl.where(inside, corner, 0)
-    places = tl.join(tl.join(corner, corner + WIDTH), tl.join(corner + 1, corner + WIDTH + 1))
+    places = _elements(tl.where(inside, corner, 0), WIDTH)
     found = tl.gather(block, tl.reshape(places, (BLOCK,)), 0)
-    left, right = tl.split(tl.reshape(found, (BLOCK // 4, 2, 2)))
-    (a, c), (b, d) = tl.split(left), tl.split(right)
-    _write(out_ptr, choice_ptr, at, inside, a, b, c, d)
+    _write(out_ptr, choice_ptr, at, inside, tl.reshape(found, (BLOCK // 4, 2, 2)))
 
     end = begin + BLOCK
     at = _windows_before(end - WIDTH - 1, HEIGHT, WIDTH) + tl.arange(0, MOST_CROSSING)
     corner = _corner(at, HEIGHT, WIDTH)
     inside = (corner < end) & (at < num_windows)
-    places = tl.join(tl.join(corner, corner + WIDTH), tl.join(corner + 1, corner + WIDTH + 1))
+    places = _elements(corner, WIDTH)
     x = tl.load(x_ptr + places, inside[:, None, None])
     eps = normal_at(places, seed)
-    found = result(x, None, eps, lam, phi, DIFFERENCE, P0, P1, TINY, COMPUTE, False).to(dtype)
-    left, right = tl.split(found)
-    (a, c), (b, d) = tl.split(left), tl.split(right)
-    _write(out_ptr, choice_ptr, at, inside, a, b, c, d)
+    found = result(x, None, eps, lam, phi, DIFFERENCE, P0, P1, TINY, COMPUTE, False)
+    _write(out_ptr, choice_ptr, at, inside, found.to(dtype))
 
 
 @triton.jit

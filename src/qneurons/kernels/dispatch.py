@@ -44,15 +44,15 @@ def kernel_row(activation: Activation) -> tuple[str, list[float]]:
 
 
 def base_row(activation: Activation) -> tuple[str, list[float]]:
-    """The same for f itself, in the backends that have it; the last parameter is f(0).
+    """The same for f itself, in the backends that have it; two parameters and f(0).
 
-    The name is empty for a row with kinks, where PyTorch's slope is not the right one.
+    The name is also empty for a row with kinks, where PyTorch's slope is not the kernels'.
     """
     name, parameters = kernel_row(activation)
-    if activation.kinks(**activation.parameters):
-        name = ""
+    if not name or activation.kinks(**activation.parameters):
+        return "", []
     at_zero = activation(torch.zeros((), dtype=torch.float64)).item()
-    return name and BASE + name, [*(*parameters, 0.0, 0.0)[:2], at_zero]
+    return BASE + name, [*(*parameters, 0.0, 0.0)[:2], at_zero]
 
 
 def device_type(x: Tensor) -> str:

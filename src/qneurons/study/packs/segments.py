@@ -54,7 +54,7 @@ class ByAutograd:
         out.copy_(grad_x)
 
     def pool(self, x: Tensor, out: Tensor, choice: Tensor, backend: Any) -> None:
-        backend.pool(self.function(x), out, choice)
+        backend.pool(self.function(x).to(x.dtype).contiguous(), out, choice)
 
     def pool_backward(
         self, grad: Tensor, x: Tensor, choice: Tensor, out: Tensor, backend: Any
