@@ -9,7 +9,7 @@ tl = pytest.importorskip("triton.language")
 
 from qneurons.activations import resolve, rows
 from qneurons.given_delta import difference_and_slope
-from qneurons.kernels import cuda_forms
+from qneurons.kernels import base_row, cuda_forms
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 ROWS = [
@@ -51,10 +51,10 @@ def kernel(
     tl.store(slope_ptr + i, slope, mask=inside)
 
 
-def on_device(row, x, delta, function=None):
+def on_device(row, x, delta, function=None, parameters=None):
     """(g, dg/dx) of a row by its device function, or another one."""
     function = function or getattr(cuda_forms, row.difference.__name__)
-    parameters = [*row.parameters.values(), 0.0, 0.0][:2]
+    parameters = parameters or [*row.parameters.values(), 0.0, 0.0][:2]
     x, delta = x.to(DEVICE), delta.to(DEVICE)
     value, slope = torch.empty_like(x), torch.empty_like(x)
     n = x.numel()
@@ -149,6 +149,17 @@ def test_float32_is_right_to_the_scale_of_its_terms(row):
 @each_row
 def test_float64_is_right_to_the_scale_of_its_terms(row):
     check(row, torch.float64, lambda x, b: torch.full_like(x, 1e-12))
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if base_row(row)[0]], ids=repr)
+def test_f_itself(row):
+    x = torch.tensor([*X, *(-x for x in X)], requires_grad=True)
+    form, numbers = getattr(cuda_forms, row.difference.__name__), tuple(base_row(row)[1])
+    value, slope = on_device(row, x.detach(), x.detach(), cuda_forms.base, (form, numbers))
+    wanted = row(x)
+    close = {"rtol": 1e-5, "atol": 2e-6}
+    torch.testing.assert_close(value, wanted, **close)
+    torch.testing.assert_close(slope, *torch.autograd.grad(wanted.sum(), x), **close)
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.5])

@@ -1,6 +1,7 @@
 """Which backend serves which device, and what is said of it."""
 
 import importlib.util
+import math
 
 import pytest
 import torch
@@ -70,3 +71,12 @@ def test_rows_are_known_by_their_closed_forms():
         return x, None
 
     assert kernels.kernel_row(Activation("mine", torch.tanh, torch.cos, q_elu))[0] == ""
+
+
+def test_f_itself_is_known_with_its_value_at_zero_unless_it_has_kinks():
+    assert kernels.base_row(resolve("softplus", beta=2.0)) == (
+        "base_q_softplus",
+        [2.0, 0.0, math.log(2) / 2],
+    )
+    assert kernels.base_row(resolve("relu"))[0] == ""
+    assert kernels.base_row(resolve(lambda x: x * x))[0] == ""

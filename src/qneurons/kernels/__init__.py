@@ -6,6 +6,7 @@ from qneurons.kernels.autograd import (
     limit as limit,
 )
 from qneurons.kernels.dispatch import (
+    base_row as base_row,
     device_type as device_type,
     find as find,
     is_fused as is_fused,

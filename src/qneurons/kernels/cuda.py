@@ -4,135 +4,38 @@
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from qneurons import noise
 from qneurons.kernels import cuda_forms, cuda_limits
-from qneurons.kernels.cuda_math import ON_DEVICE, approximate, copysign
+from qneurons.kernels.cuda_draw import (
+    BLOCK,
+    CALLS,
+    THREADS,
+    box_muller,
+    form,
+    normal_at,
+    result,
+    results,
+    words_of_threads,
+)
 from qneurons.kernels.cuda_means import look_up as look_up
-from qneurons.precision import TINY_DELTA, compute_dtype
+from qneurons.kernels.cuda_pooling import pool as pool, pool_backward as pool_backward
+from qneurons.kernels.dispatch import BASE
 
-_CALLS = tl.constexpr(noise.CALLS)
-_THREADS = tl.constexpr(noise.CALLS // 4)
-_BLOCK = tl.constexpr(8 * noise.CALLS)
-_ROUNDS = tl.constexpr(noise.PHILOX_ROUNDS)
-_M0, _M1 = map(tl.constexpr, noise.PHILOX_MULTIPLIERS)
-_W0, _W1 = map(tl.constexpr, noise.PHILOX_KEY_STEPS)
-_ROTATION = tl.constexpr(noise.RADIUS_ROTATION)
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _MANY_BLOCKS = 512  # a few for each multiprocessor
 _MAX_GROUPS = 65535  # CUDA's limit for the second axis of a grid
 
 
 @triton.jit
-def _log2(x):
-    return approximate("lg2", x) if ON_DEVICE else tl.log2(x)
-
-
-@triton.jit
-def _sqrt(x):
-    return approximate("sqrt", x) if ON_DEVICE else tl.sqrt(x)
-
-
-@triton.jit
-def _philox(call, seed):
-    c0 = call.to(tl.uint32)
-    c1 = (call >> 32).to(tl.uint32)
-    c2, c3 = tl.zeros_like(c0), tl.zeros_like(c0)
-    k0, k1 = seed.to(tl.uint32), (seed >> 32).to(tl.uint32)
-    m0, m1 = tl.full((), _M0, tl.uint32), tl.full((), _M1, tl.uint32)
-    for _ in tl.static_range(_ROUNDS):
-        high0, low0 = tl.umulhi(c0, m0), c0 * m0
-        high1, low1 = tl.umulhi(c2, m1), c2 * m1
-        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
-        k0 += tl.full((), _W0, tl.uint32)
-        k1 += tl.full((), _W1, tl.uint32)
-    return c0, c1, c2, c3
-
-
-@triton.jit
-def _mantissa(word):
-    """The low 23 bits as a number in [1, 2), without a conversion."""
-    if ON_DEVICE:  # (a & b) | c in one instruction; the compiler makes two
-        lop3: tl.constexpr = "lop3.b32 $0, $1, 0x7FFFFF, 0x3F800000, 0xEA;"
-        return tl.inline_asm_elementwise(lop3, "=f,r", [word], tl.float32, is_pure=True, pack=1)
-    else:
-        return ((word & 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True)
-
-
-@triton.jit
-def _box_muller(word):
-    u = 2 - _mantissa((word >> _ROTATION) | (word << (32 - _ROTATION)))
-    radius = _sqrt(_log2(u) * -1.3862943611198906)  # -2 ln 2
-    a = _mantissa(word) * 2 - 3
-    y = 0.5 - tl.abs(a)  # cos πa = sin πy and |sin πa| = cos πy, y in [-1/2, 1/2]
-    s = y * y
-    sin = 0.077659408465 * s - 0.59829215959  # to 1e-8
-    sin = ((sin * s + 2.5500776597) * s - 5.1677100903) * s + 3.1415926402
-    cos = 0.21969679912 * s - 1.3318801615  # to 5e-8
-    cos = ((cos * s + 4.0584119142) * s - 4.9347928587) * s + 0.99999995347
-    sign = a.to(tl.uint32, bitcast=True) & 0x80000000
-    signed = (cos.to(tl.uint32, bitcast=True) | sign).to(tl.float32, bitcast=True)
-    return radius * y * sin, radius * signed
-
-
-@triton.jit
-def _words_of_threads(call, seed):
-    """The four words of four neighbouring calls in every thread, each [threads, 4].
-
-    Written out: Triton would give a tensor of all calls another layout than the vector loads have,
-    and convert it through shared memory.
-    """
-    a0, a1, a2, a3 = _philox(call, seed)
-    b0, b1, b2, b3 = _philox(call + 1, seed)
-    c0, c1, c2, c3 = _philox(call + 2, seed)
-    d0, d1, d2, d3 = _philox(call + 3, seed)
-    return (
-        _side_by_side(a0, b0, c0, d0),
-        _side_by_side(a1, b1, c1, d1),
-        _side_by_side(a2, b2, c2, d2),
-        _side_by_side(a3, b3, c3, d3),
-    )
-
-
-@triton.jit
-def _side_by_side(a, b, c, d):
-    return tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (_THREADS, 4))
-
-
-@triton.jit
-def _result(x, grad, eps, lam, phi, DIFFERENCE, P0, P1, TINY, COMPUTE, BACKWARD):
-    floor = tl.maximum(phi.to(COMPUTE), TINY)
-    eps = eps.to(COMPUTE)
-    delta = lam.to(COMPUTE) * eps + copysign(floor, eps)
-    value, slope = DIFFERENCE(x.to(COMPUTE), delta, P0, P1)
-    return grad.to(COMPUTE) * slope if BACKWARD else value
-
-
-@triton.jit
-def _write_slots(
-    x_ptr, grad_ptr, result_ptr,
-    offset, left, eps, lam, phi, NUM_SLOTS: tl.constexpr,
-    DIFFERENCE: tl.constexpr, P0: tl.constexpr, P1: tl.constexpr,
-    TINY: tl.constexpr, COMPUTE: tl.constexpr, BACKWARD: tl.constexpr,
-):  # fmt: skip
-    """Loads a few neighbouring slots, then computes and writes their results."""
-    xs, grads = (), ()
+def _write(result_ptr, offset, left, found, NUM_SLOTS: tl.constexpr):
     for slot in tl.static_range(NUM_SLOTS):
-        at = offset + slot * _CALLS
-        xs += (tl.load(x_ptr + at, at < left),)
-        if BACKWARD:
-            grads += (tl.load(grad_ptr + at, at < left),)
-    for slot in tl.static_range(NUM_SLOTS):
-        at = offset + slot * _CALLS
-        x, e, grad = xs[slot], eps[slot], grads[slot] if BACKWARD else None
-        result = _result(x, grad, e, lam, phi, DIFFERENCE, P0, P1, TINY, COMPUTE, BACKWARD)
-        tl.store(result_ptr + at, result.to(result_ptr.dtype.element_ty), at < left)
+        at = offset + slot * CALLS
+        tl.store(result_ptr + at, found[slot].to(result_ptr.dtype.element_ty), at < left)
 
 
 @triton.jit
@@ -146,11 +49,11 @@ def _kernel_in_order(
     """One block of a group, or two slots of it; its elements are contiguous in memory."""
     program, group = tl.program_id(0), tl.program_id(1)
     block = (program if WHOLE else program // 4).to(tl.int64)
-    begin = group.to(tl.int64) * num + block * _BLOCK
-    left = num - block * _BLOCK
-    call = 4 * tl.arange(0, _THREADS)
+    begin = group.to(tl.int64) * num + block * BLOCK
+    left = num - block * BLOCK
+    call = 4 * tl.arange(0, THREADS)
     offset = call[:, None] + tl.arange(0, 4)[None, :]
-    w0, w1, w2, w3 = _words_of_threads(block * _CALLS + call, tl.load(seed_ptr + group))
+    w0, w1, w2, w3 = words_of_threads(block * CALLS + call, tl.load(seed_ptr + group))
     lam, phi = tl.load(lam_ptr + group), tl.load(phi_ptr)
     x_ptr += begin
     result_ptr += begin
@@ -158,20 +61,22 @@ def _kernel_in_order(
         grad_ptr += begin
     if WHOLE:  # four slots at a time: eight take more registers, two leave the memory idle
         for half in tl.static_range(2):
-            pairs = _box_muller(w2 if half else w0) + _box_muller(w3 if half else w1)
-            at = offset + half * 4 * _CALLS
-            _write_slots(
-                x_ptr, grad_ptr, result_ptr, at, left, pairs, lam, phi, 4,
+            pairs = box_muller(w2 if half else w0) + box_muller(w3 if half else w1)
+            at = offset + half * 4 * CALLS
+            found = results(
+                x_ptr, grad_ptr, at, left, pairs, lam, phi, 4,
                 DIFFERENCE, P0, P1, TINY, COMPUTE, BACKWARD,
             )  # fmt: skip
+            _write(result_ptr, at, left, found, 4)
     else:  # a small tensor: more threads with less work each are faster
         part = program % 4
         word = tl.where(part < 2, tl.where(part == 0, w0, w1), tl.where(part == 2, w2, w3))
-        at = offset + part * 2 * _CALLS
-        _write_slots(
-            x_ptr, grad_ptr, result_ptr, at, left, _box_muller(word), lam, phi, 2,
+        at = offset + part * 2 * CALLS
+        found = results(
+            x_ptr, grad_ptr, at, left, box_muller(word), lam, phi, 2,
             DIFFERENCE, P0, P1, TINY, COMPUTE, BACKWARD,
         )  # fmt: skip
+        _write(result_ptr, at, left, found, 2)
 
 
 @triton.jit
@@ -196,15 +101,10 @@ def _kernel_out_of_order(
     logical += column * height + row - row * width - column
     group = logical // inner % groups
     index = (logical // (inner * groups) * inner + logical % inner).to(tl.int64)
-    call = index // _BLOCK * _CALLS + index % _CALLS
-    w0, w1, w2, w3 = _philox(call, tl.load(seed_ptr + group, inside))
-    slot = index // _CALLS % 8
-    low, high = tl.where(slot < 2, w0, w1), tl.where(slot < 6, w2, w3)
-    even, odd = _box_muller(tl.where(slot < 4, low, high))
-    eps = tl.where(slot % 2 == 0, even, odd)
+    eps = normal_at(index, tl.load(seed_ptr + group, inside))
     lam, phi = tl.load(lam_ptr + group, inside), tl.load(phi_ptr)
-    result = _result(x, grad, eps, lam, phi, DIFFERENCE, P0, P1, TINY, COMPUTE, BACKWARD)
-    tl.store(result_ptr + position, result.to(result_ptr.dtype.element_ty), inside)
+    found = result(x, grad, eps, lam, phi, DIFFERENCE, P0, P1, TINY, COMPUTE, BACKWARD)
+    tl.store(result_ptr + position, found.to(result_ptr.dtype.element_ty), inside)
 
 
 @triton.jit
@@ -231,7 +131,7 @@ def normals(seed: Tensor, num: int) -> Tensor:
 
 
 def supports(dtype: torch.dtype, name: str) -> bool:
-    return dtype in _DTYPES and hasattr(cuda_forms, name)
+    return dtype in _DTYPES and hasattr(cuda_forms, name.removeprefix(BASE))
 
 
 def why_unavailable() -> str:
@@ -240,13 +140,6 @@ def why_unavailable() -> str:
 
 def details() -> str:
     return f"Triton {triton.__version__}"
-
-
-def _difference(name: str, dtype: torch.dtype) -> Any:
-    """The device function of a row; a coarser one if there is one and the result has 16 bits."""
-    coarse = getattr(cuda_forms, f"{name}_half", None)
-    is_half = dtype in (torch.float16, torch.bfloat16)
-    return coarse if is_half and coarse else getattr(cuda_forms, name)
 
 
 def backward(
@@ -277,20 +170,15 @@ def backward(
     groups = seed.numel()
     num = x.numel() // groups
     tensors = (x, grad, result, seed.contiguous(), lam.contiguous(), phi)
-    p0, p1, *_ = (*parameters, 0.0, 0.0)
     options = {
-        "DIFFERENCE": _difference(name, x.dtype),
-        "P0": p0,
-        "P1": p1,
-        "TINY": TINY_DELTA[compute_dtype(x)],
-        "COMPUTE": tl.float64 if x.dtype == torch.float64 else tl.float32,
+        **form(x, name, parameters),
         "BACKWARD": grad is not None,
-        "num_warps": _THREADS.value // 32,
+        "num_warps": THREADS.value // 32,
         "enable_fp_fusion": True,
     }
     with torch.cuda.device_of(x):
         if height == 1 and (groups == 1 or inner == num) and groups <= _MAX_GROUPS:
-            num_blocks = triton.cdiv(num, _BLOCK.value)
+            num_blocks = triton.cdiv(num, BLOCK.value)
             whole = num_blocks * groups >= _MANY_BLOCKS
             grid = num_blocks if whole else 4 * num_blocks, groups
             _kernel_in_order[grid](*tensors, num, **options, WHOLE=whole)

@@ -1,7 +1,8 @@
 """Chooses the backend of a device, and the name of a row in the backends.
 
 A backend is a module with ``forward``, ``backward``, ``limit``, ``limit_backward`` and
-``supports``. The backend of a device also has ``look_up``, ``why_unavailable`` and ``details``.
+``supports``. The backend of a device also has ``look_up``, ``why_unavailable`` and ``details``,
+and that of CUDA ``pool`` and ``pool_backward``.
 ``plain`` is used where there is no other backend, and every other backend is tested against it.
 """
 
@@ -29,6 +30,8 @@ BACKENDS = {  # by device type
     "cpu": Backend("C", "qneurons.kernels.cpu"),
 }
 
+BASE = "base_"  # begins the name of f itself
+
 
 def kernel_row(activation: Activation) -> tuple[str, list[float]]:
     """The name of a row's closed form, which backends look up, and the row's parameters.
@@ -38,6 +41,18 @@ def kernel_row(activation: Activation) -> tuple[str, list[float]]:
     name = getattr(activation.difference, "__name__", "")
     is_known = getattr(closed_forms, name, None) is activation.difference
     return name if is_known else "", list(activation.parameters.values())
+
+
+def base_row(activation: Activation) -> tuple[str, list[float]]:
+    """The same for f itself, in the backends that have it; two parameters and f(0).
+
+    The name is also empty for a row with kinks, where PyTorch's slope is not the kernels'.
+    """
+    name, parameters = kernel_row(activation)
+    if not name or activation.kinks(**activation.parameters):
+        return "", []
+    at_zero = activation(torch.zeros((), dtype=torch.float64)).item()
+    return BASE + name, [*(*parameters, 0.0, 0.0)[:2], at_zero]
 
 
 def device_type(x: Tensor) -> str:

@@ -83,6 +83,13 @@ def test_every_normalisation_can_be_folded_into_the_layer_after_it(network):
             )
 
 
+@pytest.mark.parametrize("network", networks.NETWORKS)
+def test_every_pooling_follows_an_activation(network):
+    """Because both are one step of a pack."""
+    kinds = [layer.kind for layer in networks.NETWORKS[network]]
+    assert all(kinds[i - 1] == "activation" for i, kind in enumerate(kinds) if kind == "max-pool")
+
+
 def test_a_row_without_a_kernel_of_its_own():
     register("bend", lambda x: torch.nn.functional.elu(x))  # as the table's, but by autograd
     try:

@@ -3,9 +3,17 @@
 import pytest
 import torch
 
-from qneurons import q_activation
+from qneurons import kernels, q_activation
 from qneurons.activations import resolve
-from qneurons.study.packs.segments import ByAutograd, ByKernel, activate, segments
+from qneurons.kernels import base_row, kernel_row
+from qneurons.study.packs.layers import pool
+from qneurons.study.packs.segments import (
+    ByAutograd,
+    ByKernel,
+    _ActivateAndPool,
+    activate,
+    segments,
+)
 from qneurons.study.runs import Run
 
 
@@ -35,8 +43,8 @@ def test_every_part_is_computed_as_alone(dtype):
     relu, tanh, elu = map(resolve, ("relu", "tanh", "elu"))
     parts = [
         (slice(0, 1), ByAutograd(relu)),
-        (slice(1, 3), ByKernel(elu, seed, lam, phi)),
-        (slice(3, 5), ByKernel(tanh, seed, zero, zero[:1])),
+        (slice(1, 3), ByKernel(kernel_row(elu), seed, lam, phi)),
+        (slice(3, 5), ByKernel(kernel_row(tanh), seed, zero, zero[:1])),
     ]
     out = activate(x, parts)
     alone = [
@@ -56,6 +64,27 @@ def test_every_part_is_computed_as_alone(dtype):
     )
 
 
+def test_pooled_parts_are_those_pooled_after_the_activation(monkeypatch):
+    pytest.importorskip("triton")
+    from qneurons.kernels import cuda
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    monkeypatch.setattr(kernels, "find", lambda *_: cuda)
+    monkeypatch.setattr(cuda, "_MAX_GROUPS", 0)  # faster in the interpreter
+    zero = torch.zeros(1, device=device)
+    law = torch.tensor([3], device=device), zero, zero
+    parts = [
+        (slice(0, 2), ByAutograd(resolve("relu"))),
+        (slice(2, 3), ByKernel(base_row(resolve("elu")), *law)),
+        (slice(3, 4), ByKernel(kernel_row(resolve("tanh")), *law)),
+    ]
+    x = torch.randn(4, 2, 3, 5, 7, device=device, requires_grad=True)
+    out, expected = _ActivateAndPool.apply(x, parts, cuda), pool(activate(x, parts))
+    assert torch.equal(out, expected)
+    grad = torch.randn_like(out).mT.contiguous().mT
+    assert torch.equal(*torch.autograd.grad(out, x, grad), *torch.autograd.grad(expected, x, grad))
+
+
 def test_relu_has_pytorch_s_gradient_at_zero():
     x = torch.zeros(2, 3, requires_grad=True)
     activate(x, [(slice(0, 2), ByAutograd(resolve("relu")))]).sum().backward()
@@ -63,7 +92,7 @@ def test_relu_has_pytorch_s_gradient_at_zero():
 
 
 def test_a_kernel_gets_one_seed_and_one_lambda_for_each_run():
-    x, elu, ones = torch.randn(3, 4), resolve("elu"), torch.ones(3)
+    x, row, ones = torch.randn(3, 4), kernel_row(resolve("elu")), torch.ones(3)
     for seed, lam in ((torch.arange(2), ones), (torch.arange(3), ones[:2])):
         with pytest.raises(AssertionError, match="one seed and one λ for each run"):
-            activate(x, [(slice(0, 3), ByKernel(elu, seed, lam, ones[:1]))])
+            activate(x, [(slice(0, 3), ByKernel(row, seed, lam, ones[:1]))])

@@ -1,12 +1,10 @@
-"""CUDA kernels that save memory traffic: normalisation and pooling of a pack."""
+"""CUDA kernels that save memory traffic: batch normalisation of a pack."""
 # mypy: disable-error-code="no-untyped-def, import-untyped, assignment"
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-
-_SIZE = 1024  # of a block of an elementwise kernel
 
 
 @triton.jit
@@ -90,54 +88,6 @@ def _normalise_backward(
         tl.store(out_ptr + at, out.to(out_ptr.dtype.element_ty), inside)
 
 
-@triton.jit
-def _larger(a, b):
-    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
-
-
-@triton.jit
-def _windows(num, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SIZE: tl.constexpr):
-    """Offsets of outputs of a run, which of them exist, and the upper pairs of their windows."""
-    at = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
-    column, row = at % (WIDTH // 2), at // (WIDTH // 2) % (HEIGHT // 2)
-    plane = at // (WIDTH // 2 * (HEIGHT // 2))
-    window = plane * (HEIGHT * WIDTH) + 2 * row * WIDTH + 2 * column
-    # In pairs, because a thread reads neighbours at once.
-    return at, at < num, window[:, None] + tl.arange(0, 2)[None, :]
-
-
-@triton.jit
-def _pool(x_ptr, out_ptr, num, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SIZE: tl.constexpr):
-    run = tl.program_id(1).to(tl.int64)
-    at, inside, pair = _windows(num, HEIGHT, WIDTH, SIZE)
-    x_ptr += run * (num // (WIDTH // 2 * (HEIGHT // 2)) * (HEIGHT * WIDTH))
-    a, b = tl.split(tl.load(x_ptr + pair, inside[:, None]))
-    c, d = tl.split(tl.load(x_ptr + WIDTH + pair, inside[:, None]))
-    tl.store(out_ptr + run * num + at, _larger(_larger(a, b), _larger(c, d)), inside)
-
-
-@triton.jit
-def _pool_backward(
-    grad_ptr, x_ptr, out_ptr, num, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, SIZE: tl.constexpr
-):
-    """The gradient goes to the first maximum of a window."""
-    run = tl.program_id(1).to(tl.int64)
-    at, inside, pair = _windows(num, HEIGHT, WIDTH, SIZE)
-    before = run * (num // (WIDTH // 2 * (HEIGHT // 2)) * (HEIGHT * WIDTH))
-    x_ptr += before
-    out_ptr += before
-    grad = tl.load(grad_ptr + run * num + at, inside)
-    a, b = tl.split(tl.load(x_ptr + pair, inside[:, None]))
-    c, d = tl.split(tl.load(x_ptr + WIDTH + pair, inside[:, None]))
-    is_a = (a >= b) & (a >= c) & (a >= d)
-    is_b = (b >= c) & (b >= d) & ~is_a
-    is_c = (c >= d) & ~is_a & ~is_b
-    upper = tl.join(tl.where(is_a, grad, 0.0), tl.where(is_b, grad, 0.0))
-    lower = tl.join(tl.where(is_c, grad, 0.0), tl.where(is_a | is_b | is_c, 0.0, grad))
-    tl.store(out_ptr + pair, upper, inside[:, None])
-    tl.store(out_ptr + WIDTH + pair, lower, inside[:, None])
-
-
 def _blocks(length: int, largest: int) -> dict[str, int]:
     """Rows and columns of a block: the fastest that were tried.
 
@@ -177,22 +127,3 @@ def normalise_backward(
         grad, x, out, weight, mean, scale, grad_weight, grad_bias, num_rows, length, **blocks
     )
     return out, grad_weight, grad_bias
-
-
-def pool(x: Tensor) -> Tensor:
-    """Max pooling over 2 × 2 in the last two dimensions; the first is the run."""
-    *planes, height, width = x.shape
-    out = torch.empty(*planes, height // 2, width // 2, dtype=x.dtype, device=x.device)
-    num = out[0].numel()
-    _pool[triton.cdiv(num, _SIZE), len(x)](x, out, num, HEIGHT=height, WIDTH=width, SIZE=_SIZE)
-    return out
-
-
-def pool_backward(grad: Tensor, x: Tensor) -> Tensor:
-    height, width = x.shape[-2:]
-    is_covered = height % 2 == 0 == width % 2
-    out, num = torch.empty_like(x) if is_covered else torch.zeros_like(x), grad[0].numel()
-    _pool_backward[triton.cdiv(num, _SIZE), len(x)](
-        grad, x, out, num, HEIGHT=height, WIDTH=width, SIZE=_SIZE
-    )
-    return out

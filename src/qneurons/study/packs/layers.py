@@ -76,8 +76,6 @@ def fold_batch_norm(
 
 def pool(x: Tensor) -> Tensor:
     """Max pooling over 2 × 2."""
-    if is_fused(x):
-        return _MaxPool.apply(x.contiguous())
     return F.max_pool2d(x.flatten(0, 1), POOL).unflatten(0, x.shape[:2])
 
 
@@ -165,18 +163,3 @@ class _BatchNorm(torch.autograd.Function):
         grad = grads[0].contiguous()
         out, *of_affine = normalise_backward(grad.view(rows.shape), rows, weight, *moments)
         return out.view(grad.shape), *(g.view(weight.shape) for g in of_affine), None, None
-
-
-class _MaxPool(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        from qneurons.study.packs.cuda_layers import pool
-
-        ctx.save_for_backward(x)
-        return pool(x)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        from qneurons.study.packs.cuda_layers import pool_backward
-
-        return pool_backward(grads[0].contiguous(), *ctx.saved_tensors)

@@ -11,14 +11,21 @@ import torch
 from torch import Tensor
 
 from qneurons.functional import sample
-from qneurons.kernels import kernel_row
+from qneurons.kernels import base_row, is_fused, kernel_row
 from qneurons.mean_table import Table, look_up
 from qneurons.study import networks as n
 from qneurons.study.networks import KERNEL
 from qneurons.study.packs.dropout import seeded_dropout
-from qneurons.study.packs.layers import convolve, fold_batch_norm, normalise, pool, updating_dense
+from qneurons.study.packs.layers import convolve, fold_batch_norm, normalise, updating_dense
 from qneurons.study.packs.means import MeanTables
-from qneurons.study.packs.segments import ByAutograd, ByKernel, Segment, activate, segments
+from qneurons.study.packs.segments import (
+    ByAutograd,
+    ByKernel,
+    Segment,
+    activate,
+    activate_and_pool,
+    segments,
+)
 from qneurons.study.runs import Run
 
 MODES = ("sample", "limit", "mean")
@@ -81,11 +88,12 @@ class PackedNetwork:
                     weight, bias = self._of(index, "weight", "bias")
                     x = updating_dense(x, weight, bias, velocity, self.momentum)
                 case "activation":
-                    x = self._activate(x, next(draws), mode)
+                    is_pooled = self.layers[index + 1][0].kind == "max-pool"
+                    x = self._activate(x, next(draws), mode, is_pooled=is_pooled)
                 case "batch-norm" if training:
                     x = normalise(x, *self._of(index, *n.BATCH_NORM_STATE))
                 case "max-pool":
-                    x = pool(x)
+                    pass  # done with the activation before it
                 case "flatten":
                     x = x.movedim(2, -1).flatten(1, -2)
                 case "dropout":
@@ -117,10 +125,13 @@ class PackedNetwork:
     def _of(self, index: int, *names: str) -> list[Tensor]:
         return [self.tensors[f"{index}.{name}"] for name in names]
 
-    def _activate(self, x: Tensor, seed: Tensor, mode: str) -> Tensor:
+    def _activate(self, x: Tensor, seed: Tensor, mode: str, *, is_pooled: bool = False) -> Tensor:
         def function(segment: Segment, means: Table | None) -> ByAutograd | ByKernel:
             runs, row = segment.runs, segment.activation
             if segment.kind == "base":
+                of_base = base_row(row)
+                if is_fused(x.device.type, x.dtype, of_base[0]):
+                    return ByKernel(of_base, seed[runs], self.zero[runs], self.zero[:1])
                 return ByAutograd(row)
             if segment.kind == "mean" or (segment.kind == "q" and mode == "mean"):
                 assert means is not None, "set_means comes first"
@@ -129,13 +140,14 @@ class PackedNetwork:
             is_limit = segment.kind == "limit" or mode == "limit"
             lam, phi = (self.zero, self.zero[:1]) if is_limit else (self.lam, self.phi)
             if kernel_row(row)[0]:
-                return ByKernel(row, seed[runs], lam[runs], phi)
+                return ByKernel(kernel_row(row), seed[runs], lam[runs], phi)
             group = (-1,) + (1,) * (x.dim() - 1)
             lam, seeds = lam[runs].view(group), seed[runs].view(group)
             return ByAutograd(lambda x: sample(x, row, lam, phi, seed=seeds))
 
         pairs = zip(self.segments, self.means, strict=True)
-        return activate(x, [(segment.runs, function(segment, means)) for segment, means in pairs])
+        parts = [(segment.runs, function(segment, means)) for segment, means in pairs]
+        return activate_and_pool(x, parts) if is_pooled else activate(x, parts)
 
     def set_lam(self, lam: Sequence[float]) -> None:
         """Sets λ of every run, for the mode ``"sample"``."""

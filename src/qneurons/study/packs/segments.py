@@ -11,6 +11,8 @@ from torch import Tensor
 
 from qneurons import kernels
 from qneurons.activations import Activation, resolve
+from qneurons.study.networks import POOL
+from qneurons.study.packs.layers import pool
 from qneurons.study.runs import Run, parse_setting
 
 
@@ -51,30 +53,50 @@ class ByAutograd:
             (grad_x,) = torch.autograd.grad(self.function(x), x, grad)
         out.copy_(grad_x)
 
+    def pool(self, x: Tensor, out: Tensor, choice: Tensor, backend: Any) -> None:
+        backend.pool(self.function(x).to(x.dtype).contiguous(), out, choice)
+
+    def pool_backward(
+        self, grad: Tensor, x: Tensor, choice: Tensor, out: Tensor, backend: Any
+    ) -> None:
+        of_activation = torch.empty_like(x)
+        backend.pool_backward(grad, x, choice, of_activation)
+        self.backward(of_activation, x, out)
+
 
 @dataclass(frozen=True)
 class ByKernel:
-    """A q-activation with a seed and a λ for every run; the limit if λ and φ are zero."""
+    """A q-activation with a seed and a λ for every run; the limit if λ and φ are zero.
 
-    activation: Activation
+    ``row`` is a name and parameters in the kernels. That of f itself does not depend on the others.
+    """
+
+    row: tuple[str, list[float]]
     seed: Tensor
     lam: Tensor
     phi: Tensor
 
     def forward(self, x: Tensor, out: Tensor) -> None:
-        backend, law = self._law(x)
-        backend.forward(x, *law, out=out)
+        self._backend(x).forward(x, *self._law(x), out=out)
 
     def backward(self, grad: Tensor, x: Tensor, out: Tensor) -> None:
-        backend, law = self._law(x)
-        backend.backward(grad, x, *law, out=out)
+        self._backend(x).backward(grad, x, *self._law(x), out=out)
 
-    def _law(self, x: Tensor) -> tuple[ModuleType, tuple[Any, ...]]:
+    def pool(self, x: Tensor, out: Tensor, choice: Tensor, backend: Any) -> None:
+        backend.pool(x, out, choice, self._law(x))
+
+    def pool_backward(
+        self, grad: Tensor, x: Tensor, choice: Tensor, out: Tensor, backend: Any
+    ) -> None:
+        backend.pool_backward(grad, x, choice, out, self._law(x))
+
+    def _backend(self, x: Tensor) -> ModuleType:
+        return kernels.find(x.device.type, x.dtype, self.row[0])
+
+    def _law(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, int, str, list[float]]:
         # A kernel checks nothing, and would read past the end.
         assert len(x) == len(self.seed) == len(self.lam), "one seed and one λ for each run"
-        name, parameters = kernels.kernel_row(self.activation)
-        backend = kernels.find(x.device.type, x.dtype, name)
-        return backend, (self.seed, self.lam, self.phi, x[0].numel(), name, parameters)
+        return self.seed, self.lam, self.phi, x[0].numel(), *self.row
 
 
 Parts = Sequence[tuple[slice, ByAutograd | ByKernel]]
@@ -83,6 +105,14 @@ Parts = Sequence[tuple[slice, ByAutograd | ByKernel]]
 def activate(x: Tensor, parts: Parts) -> Tensor:
     """Applies each function to its runs; the first dimension of x is the run."""
     return _Activate.apply(x.contiguous(), parts)
+
+
+def activate_and_pool(x: Tensor, parts: Parts) -> Tensor:
+    """The same, and max pooling after it."""
+    backend = kernels.load(x.device.type)
+    if hasattr(backend, "pool") and x.dtype != torch.float64:
+        return _ActivateAndPool.apply(x.contiguous(), parts, backend)
+    return pool(activate(x, parts))
 
 
 class _Activate(torch.autograd.Function):
@@ -104,3 +134,26 @@ class _Activate(torch.autograd.Function):
         for runs, part in ctx.parts:
             part.backward(grad[runs], x[runs], out[runs])
         return out, None
+
+
+class _ActivateAndPool(torch.autograd.Function):
+    """Keeps x and which element of a window is the first maximum, and not the activation."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, parts: Parts, backend: ModuleType) -> Tensor:
+        height, width = x.shape[-2:]
+        out = x.new_empty(*x.shape[:-2], height // POOL, width // POOL)
+        choice = torch.empty_like(out, dtype=torch.uint8)
+        for runs, part in parts:
+            part.pool(x[runs], out[runs], choice[runs], backend)
+        ctx.save_for_backward(x, choice)
+        ctx.parts, ctx.backend = parts, backend
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        (x, choice), grad = ctx.saved_tensors, grads[0].contiguous()
+        out = torch.empty_like(x)
+        for runs, part in ctx.parts:
+            part.pool_backward(grad[runs], x[runs], choice[runs], out[runs], ctx.backend)
+        return out, None, None
