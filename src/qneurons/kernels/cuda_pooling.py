@@ -61,7 +61,8 @@ def _elements(corner, WIDTH: tl.constexpr):
 def _write(out_ptr, choice_ptr, at, inside, elements):
     """The maxima of windows, and which element is the first maximum."""
     upper, lower = tl.split(elements.to(tl.float32))  # the interpreter compares bfloat16 as bits
-    (a, b), (c, d) = tl.split(upper), tl.split(lower)
+    a, b = tl.split(upper)
+    c, d = tl.split(lower)
     largest = _larger(_larger(a, b), _larger(c, d))
     choice = tl.where(a == largest, 0, tl.where(b == largest, 1, tl.where(c == largest, 2, 3)))
     tl.store(out_ptr + at, largest.to(out_ptr.dtype.element_ty), inside)
