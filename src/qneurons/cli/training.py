@@ -120,7 +120,7 @@ def chosen_device(name: str | None) -> torch.device:
     text = name or ("cuda" if count else "cpu")
     kind, _, index = text.partition(":")
     if text != "cpu" and (kind != "cuda" or (":" in text and not index.isdecimal())):
-        raise StudyError(f"--device must be cpu, cuda or cuda:<number>; got {name!r}")
+        raise StudyError(f"--device must be cpu, cuda or cuda:<number>, got {name!r}")
     if text != "cpu" and int(index or 0) >= count:
         found = f"cuda:0 to cuda:{count - 1}" if count else "no CUDA device"
         or_these = " or one of these" if count else ""
