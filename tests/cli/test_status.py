@@ -88,7 +88,7 @@ def test_an_empty_store_has_a_status(invoke, tmp_path):
 
 
 def test_a_damaged_plan_is_refused(invoke, store):
-    (store / "plan.json").write_text("[[1,2")
+    (store / "plan.json").write_text("{")
     result = invoke("study", "status", store)
     assert result.exit_code == 1
     error, hint = result.stderr.splitlines()

@@ -1,12 +1,12 @@
 """The plan of a store: the runs that its studies want, each with its number of epochs."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from qneurons.study.errors import StudyError
 from qneurons.study.files import replace
 from qneurons.study.runs import Run
+from qneurons.study.store.journal import decode, encode
 
 Plan = Mapping[Run, int]  # the number of epochs of every run
 
@@ -22,15 +22,15 @@ def read_plan(path: Path) -> dict[Run, int]:
         text = path.read_bytes()
     except FileNotFoundError:
         return {}
-    try:
-        return {Run(**content): int(epochs) for content, epochs in json.loads(text)}
-    except (ValueError, TypeError):
+    decoded = decode(text.removesuffix(b"\n"), 0)
+    if decoded is None:
         raise StudyError(
-            f"{path} cannot be read: it is damaged, or from another version of qneurons; delete "
-            "it, and the next qneurons study run writes it again"
-        ) from None
+            f"{path} was changed after it was written: its checksum is wrong; delete it, and the "
+            "next qneurons study run writes it again"
+        )
+    return {Run(**content): epochs for content, epochs in decoded[0]["plan"]}
 
 
 def write_plan(path: Path, plan: Plan) -> None:
     pairs = [[run.content(), epochs] for run, epochs in plan.items()]
-    replace(path, json.dumps(pairs, separators=(",", ":")).encode() + b"\n")
+    replace(path, encode({"plan": pairs}, 0)[0])
