@@ -27,9 +27,9 @@ from qneurons.cli import main
 """
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert result.returncode == 1
-    (line,) = result.stderr.splitlines()
-    assert missing in line
-    assert "pip install 'qneurons[study]'" in line
+    error, hint = result.stderr.splitlines()
+    assert missing in error
+    assert hint == "hint: pip install 'qneurons[study]'"
 
 
 def test_help_and_wrong_usage_import_no_large_package():

@@ -11,8 +11,8 @@ try:
     import typer
 except ModuleNotFoundError as missing:
     raise SystemExit(
-        f"the qneurons command needs {str(missing.name).partition('.')[0]}, which is not "
-        "installed: pip install 'qneurons[study]'"
+        f"error: the qneurons command needs {str(missing.name).partition('.')[0]}, which is not "
+        "installed\nhint: pip install 'qneurons[study]'"
     ) from None
 
 import qneurons as qn

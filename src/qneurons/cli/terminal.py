@@ -20,7 +20,11 @@ from qneurons.study.files import explained
 StoreFolder = Annotated[Path, typer.Argument(metavar="STORE", help="The folder of a store.")]
 Device = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="cuda, cuda:1 or cpu; else cuda where there is one."),
+    typer.Option(
+        metavar="NAME",
+        help="cuda, cuda:1 or cpu; else cuda where there is one.",
+        autocompletion=lambda: ["cpu", "cuda"],
+    ),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
 Open = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
