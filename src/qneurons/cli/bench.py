@@ -44,7 +44,7 @@ def bench(
         bool | None,
         typer.Option(
             "--compiled/--no-compiled",
-            help="Measure the snippet and ours under torch.compile too; else for elu.",
+            help="Measure the snippet and ours under torch.compile too; else only for elu.",
         ),
     ] = None,
     seconds: Annotated[

@@ -41,7 +41,7 @@ def status(
         if chosen and unplanned:
             screen.print(f"{len(unplanned)} other runs in it are not of {chosen.name}")
         elif not plan:
-            screen.print("plan unknown: no study that was run on it recorded one; give --study")
+            screen.print("plan unknown: the store has recorded none; name a study with --study")
         kinds: dict[str, dict[str, list[Run]]] = {}
         for run in runs:
             kinds.setdefault(run.kind, {}).setdefault(run.activation, []).append(run)

@@ -84,10 +84,14 @@ def show(
         for run in study.runs:
             grids.setdefault(tuple(getattr(run, name) for name in fixed), []).append(run)
         for runs in grids.values():
-            screen.print(f"\n{'runs:':21}{len(runs)}")
+            values = {"runs": str(len(runs))}
             for name in (*fixed[:2], *varied, *fixed[2:]):
-                title = "φ:" if name == "phi" else f"{name.replace('_', ' ')}:"
-                screen.print(f"{title:21}{_values(getattr(run, name) for run in runs)}")
+                title = "φ" if name == "phi" else name.replace("_", " ")
+                values[title] = _values(getattr(run, name) for run in runs)
+            width = max(map(len, values)) + len(": ")
+            screen.print("")
+            for title, text in values.items():
+                screen.print(f"{title + ':':{width}}{text}")
 
 
 @app.command()
@@ -97,7 +101,7 @@ def run(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="The store, whose runs are not trained again; else qneurons-NAME/store.",
+            help="The store; runs that it has are not trained again. Else qneurons-NAME/store.",
         ),
     ] = None,
     data_dir: Annotated[

@@ -7,6 +7,8 @@ from rich.console import Console
 
 from qneurons.report.rendering import NONE, Table, to_rich
 
+UNBOUNDED = 10_000  # columns
+
 
 def table_text(table: Table, columns: int) -> str:
     """The table, or a paragraph for each of its rows if that would be too wide."""
@@ -16,7 +18,8 @@ def table_text(table: Table, columns: int) -> str:
     text = io.StringIO()
     # No terminal, also where the environment asks for colours: this is text.
     screen = Console(file=text, width=columns, force_terminal=False)
-    if screen.measure(shown, options=screen.options.update(width=10**4)).maximum <= columns:
+    any_width = screen.options.update(width=UNBOUNDED)
+    if screen.measure(shown, options=any_width).maximum <= columns:
         screen.print(shown)
         return text.getvalue()
     wrapper = textwrap.TextWrapper(

@@ -6,6 +6,7 @@ import pytest
 
 from qneurons.study.errors import StudyError
 from qneurons.study.store import Store, merge
+from qneurons.study.store.journal import encode
 from tests.study import pretend
 from tests.study.store.test_store import GOLDEN
 
@@ -65,3 +66,10 @@ def test_a_damaged_plan_is_refused_with_the_remedy(store):
             if damaged not in (whole, whole[:-1]):
                 with pytest.raises(StudyError, match=r"plan\.json was changed .*; delete it"):
                     store.plan()
+
+
+def test_a_plan_of_another_version_is_refused_too(store):
+    line, _ = encode({"plan": [[{"a new field": 1}, 5]]}, 0)
+    (store.folder / "plan.json").write_bytes(line)
+    with pytest.raises(StudyError, match=r"another version of qneurons .*a new field.*; delete it"):
+        store.plan()

@@ -22,13 +22,15 @@ def read_plan(path: Path) -> dict[Run, int]:
         text = path.read_bytes()
     except FileNotFoundError:
         return {}
-    decoded = decode(text.removesuffix(b"\n"), 0)
-    if decoded is None:
+    try:
+        if (decoded := decode(text.removesuffix(b"\n"), 0)) is None:
+            raise ValueError("its checksum is wrong")
+        return {Run(**content): epochs for content, epochs in decoded[0]["plan"]}
+    except (ValueError, KeyError, TypeError) as error:
         raise StudyError(
-            f"{path} was changed after it was written: its checksum is wrong; delete it, and the "
-            "next qneurons study run writes it again"
-        )
-    return {Run(**content): epochs for content, epochs in decoded[0]["plan"]}
+            f"{path} was changed or written by another version of qneurons ({error}); delete it, "
+            "and the next qneurons study run writes it again"
+        ) from None
 
 
 def write_plan(path: Path, plan: Plan) -> None:
