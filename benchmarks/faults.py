@@ -115,7 +115,7 @@ def tables(killing: list[kills.Killing], faults: list[Fault], origin: dict) -> s
         "| --- | ---: | ---: | ---: |",
         *(f"| {' | '.join(row)} |" for row in kills.rows(killing)),
         "",
-        "| fault | injected | stopped with one line | no effect | unnoticed or lost "
+        "| fault | injected | stopped with error and hint | no effect | unnoticed or lost "
         "| went on to the same result |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]

@@ -33,6 +33,7 @@ RUNS = pretend.runs(2)
 def store(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda fd: None)
     store = Store.open(tmp_path / "store", create=True)
+    store.add_plan(dict.fromkeys(RUNS, 2))
     save(store, 1, 2)
     return store
 
@@ -79,28 +80,28 @@ def test_damage_that_goes_unnoticed_is_found(store, tmp_path, monkeypatch, blind
         monkeypatch.setattr(checkpoints, "verify", lambda path, sha256: None)
     bench = Bench(Command(tmp_path / "no.toml"), results(store), store.folder, {})
     found = {fault.name: fault for fault in damage.damages(bench, tmp_path, 40, random.Random(0))}
-    assert found.keys() >= {"journal.jsonl: cut short", "checkpoint: a byte changed"}
+    names = ("journal.jsonl: cut short", "plan.json: a byte changed", "checkpoint: a byte changed")
+    assert found.keys() >= {*names}
     for name, fault in found.items():
         assert fault.injected == fault.refused + fault.harmless + len(fault.wrong)
         assert bool(fault.wrong) == (blind and name.startswith("checkpoint")), name
     assert found["journal.jsonl: cut short"].refused == 40
 
 
-def test_only_one_line_with_a_remedy_is_an_error_as_it_should_be():
+SPACE = "error: File too large\nhint: free some space\n"
+
+
+def test_only_a_line_and_its_hint_are_an_error_as_it_should_be():
     def error(code, said):
         return Process(0, 0, 0, 0.0, code=code, said=said).error
 
-    line = "error: No space left on device; free some space"
-    assert error(1, f"a notice\n{line}\n") == line
-    assert error(1, f"Traceback\n{line}\n") is None
-    assert error(1, f"{line}\n{line}\n") is None
-    assert error(1, "error: no remedy\n") is None
-    assert error(1, "error: unexpected KeyError: 3; --debug shows where\n") is None
-    assert error(0, f"{line}\n") is None
+    assert error(1, f"a notice\n{SPACE}") == SPACE
+    assert error(1, f"Traceback\n{SPACE}") is None
+    assert error(1, f"{SPACE}{SPACE}") is None
+    assert error(1, "error: no hint\n") is None
+    assert error(1, "error: unexpected KeyError: 3\nhint: --debug shows where\n") is None
+    assert error(0, SPACE) is None
     assert error(70, "") is None
-
-
-SPACE = "error: File too large; free some space\n"
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ SPACE = "error: File too large; free some space\n"
         (kills.STOP, 0, "", kills.STOP, False),
         (kills.STOP, 1, SPACE, None, True),
         (kills.LIMIT, 1, SPACE, kills.LIMIT, False),
-        (kills.LIMIT, 1, "error: no remedy\n", None, True),
+        (kills.LIMIT, 1, "error: no hint\n", None, True),
     ],
 )
 def test_only_the_right_end_survives_a_blow(store, tmp_path, way, code, said, survived, fails):

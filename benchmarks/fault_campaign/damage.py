@@ -42,8 +42,8 @@ KINDS: dict[str, Callable[[bytes, int, random.Random], bytes]] = {
 
 def targets(store: Path) -> dict[str, Path]:
     (checkpoint,) = (store / "checkpoints").glob("*.pt")
-    files = {path.name: path for path in map(store.joinpath, ("journal.jsonl", "journal.length"))}
-    return {**files, "store.json": store / "store.json", "checkpoint": checkpoint}
+    names = ("journal.jsonl", "journal.length", "store.json", "plan.json")
+    return {name: store / name for name in names} | {"checkpoint": checkpoint}
 
 
 def damages(bench: Bench, folder: Path, most: int, draw: random.Random) -> Iterator[Fault]:
@@ -86,7 +86,7 @@ def contents(folder: Path) -> tuple[object, ...]:
             for tensor in found[1].values():
                 digest.update(tensor.contiguous().numpy())
             states[run] = found[0], sorted(found[1]), digest.hexdigest()
-    return results(store), states, store.diverged()
+    return results(store), states, store.diverged(), store.plan()
 
 
 def mended(bench: Bench, folder: Path, trials: int, draw: random.Random) -> Fault:
@@ -118,6 +118,8 @@ def mend(store: Path, error: str) -> None:
         length.unlink()
     elif "delete journal.length" in error or f"{length} should hold" in error:
         length.unlink()
+    elif "plan.json" in error:
+        (store / "plan.json").unlink()
     elif found := re.search(r"checkpoint (\S+) was changed", error):
         Path(found[1]).unlink()
     elif "store.json" in error or "has format" in error:

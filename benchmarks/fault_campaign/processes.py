@@ -3,6 +3,7 @@
 import contextlib
 import math
 import os
+import re
 import select
 import signal
 import subprocess
@@ -129,11 +130,10 @@ class Process:
 
     @property
     def error(self) -> str | None:
-        """The one line with the error and its remedy, if the process ended with one."""
-        lines = self.said.splitlines() or [""]
-        alone = self.said.count("error: ") == 1 and "Traceback" not in self.said
-        right = self.code == 1 and alone and lines[-1].startswith("error: ") and ";" in lines[-1]
-        return lines[-1] if right and "unexpected" not in lines[-1] else None
+        """The line of the error and that of its hint, if the process ended with them."""
+        ending = re.search(r"^error: (?!unexpected).*\nhint: .*\n\Z", self.said, re.MULTILINE)
+        is_alone = self.said.count("error: ") == 1 and "Traceback" not in self.said
+        return ending[0] if ending and is_alone and self.code == 1 else None
 
 
 def start(command: Command, store: Path, *, first: Callable[[], object] = lambda: None) -> Process:

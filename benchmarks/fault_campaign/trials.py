@@ -14,7 +14,7 @@ class Fault:
 
     name: str
     injected: int = 0
-    refused: int = 0  # stopped with one line that says what is wrong and what can be done
+    refused: int = 0  # stopped with a line that says what is wrong, and a hint
     harmless: int = 0  # it had no effect
     resumed: int = 0  # after the remedy, with the result of the undisturbed study
     tried: int = 0

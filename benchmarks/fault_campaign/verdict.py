@@ -64,7 +64,7 @@ def judge(
         verdict.missing = sum(
             max(0, len(epochs) - len(found.get(run, ()))) for run, epochs in undisturbed.items()
         )
-        known = {"store.json", "journal.jsonl", "journal.length"}
+        known = {"store.json", "journal.jsonl", "journal.length", "plan.json"}
         files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
         verdict.left_over = len(files - known)
     return verdict

@@ -1,7 +1,8 @@
-"""Whatever is wrong: one line with the remedy, an exit code, and nothing recorded is lost."""
+"""Whatever is wrong: a line, a hint, an exit code, and nothing recorded is lost."""
 
 import json
 import os
+import re
 import resource
 from pathlib import Path
 
@@ -13,13 +14,13 @@ from qneurons.study.store import Store
 
 
 def refused(result, *words, code=1):
-    """That the answer is one line, and not a traceback."""
+    """That the answer is a line and at most a hint, and not a traceback."""
     assert result.exit_code == code, result.output
     assert isinstance(result.exception, SystemExit)
     assert result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    for word in ("error: ", *words):
-        assert word in line
+    assert re.fullmatch(r"error: .*\n(hint: .*\n)?", result.stderr)
+    for word in words:
+        assert word in result.stderr
 
 
 def journal(store):

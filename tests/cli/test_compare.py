@@ -33,13 +33,17 @@ def run(invoke, tmp_path, monkeypatch):
     return lambda *arguments: invoke("compare", *arguments)
 
 
-def test_a_training_is_compared(run, tmp_path):
-    options = ("--settings", "base,limit,a1", "--seeds", 2, "--param", "lr=1,2")
+def test_a_training_is_compared(run, tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
+    options = ("--settings", "base,limit,a1", "--seeds", 2, "--param", "lr=1,2", "--open")
     result = run("my_training.py:train", *options)
     assert result.exit_code == 0, result.output
     assert "seed 1, lr=2, a1: test_score 6" in result.stdout
     assert "No setting is shown to help" in result.stdout
-    assert (tmp_path / "qneurons-my_training" / "report" / "report.html").exists()
+    page = tmp_path / "qneurons-my_training" / "report" / "report.html"
+    assert page.exists()
+    assert opened == [page.as_uri()]
     again = run("my_training.py:train", *options)
     assert "12 of 12 trials are in qneurons-my_training already" in again.stdout
 
@@ -64,12 +68,13 @@ def test_failed_trials_have_their_traceback_and_an_exit_code(run, monkeypatch):
         (["my_training.py:train", "--metric", "score"], ["'score'", "test_score"]),
     ],
 )
-def test_a_mistake_is_one_line(run, arguments, words):
+def test_a_mistake_is_a_line_and_a_hint(run, arguments, words):
     result = run(*arguments)
     assert result.exit_code == 1
-    (line,) = result.stderr.splitlines()
-    for word in ("error: ", *words):
-        assert word in line
+    error, hint = result.stderr.splitlines()
+    assert (error[:7], hint[:6]) == ("error: ", "hint: ")
+    for word in words:
+        assert word in result.stderr
 
 
 def test_ctrl_c_has_its_exit_code(run, monkeypatch):

@@ -25,7 +25,9 @@ def written(monkeypatch):
     return calls
 
 
-def test_it_trains_reports_and_says_what_is_next(invoke, train_with, fake_pack, written):
+def test_it_trains_reports_and_says_what_is_next(
+    invoke, train_with, fake_pack, written, monkeypatch
+):
     pack_class = train_with(fake_pack())
     result = invoke("quickstart", "--device", "cpu")
     assert result.exit_code == 0, result.output
@@ -36,7 +38,10 @@ def test_it_trains_reports_and_says_what_is_next(invoke, train_with, fake_pack, 
     assert len(frame) == 50 * study.epochs
     assert (folder, study.name) == (Path("qneurons-quickstart/report"), "quickstart")
     again = train_with(fake_pack())
-    second = invoke("quickstart", "--device", "cpu")
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
+    second = invoke("quickstart", "--device", "cpu", "--open")
+    assert opened == [Path("qneurons-quickstart/report/report.html").absolute().as_uri()]
     assert (second.exit_code, second.stdout, again.built) == (0, result.stdout, [])
 
 

@@ -46,8 +46,15 @@ def test_a_report_goes_where_it_is_told_to(invoke, store, monkeypatch):
         return []
 
     monkeypatch.setattr(report, "write_report", write_report)
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or False)
     assert invoke("report", store, "--out", "elsewhere").exit_code == 0
     assert calls == [(48, Path("elsewhere"), None)]
+    assert not opened
+    result = invoke("report", store, "--out", "elsewhere", "--open")
+    assert result.exit_code == 0  # also without a browser
+    assert opened == [(Path.cwd() / "elsewhere" / "report.html").as_uri()]
+    assert "elsewhere/report.html" in result.stderr
 
 
 def test_figures_are_drawn_without_training(invoke):
@@ -72,22 +79,21 @@ def test_a_missing_extra_is_named(invoke, store, monkeypatch, arguments, missing
     monkeypatch.setitem(sys.modules, missing, None)
     result = invoke(*arguments)
     assert result.exit_code == 1
-    (line,) = result.stderr.splitlines()
-    assert missing in line
-    assert "pip install" in line
-    assert "qneurons[study]" in line
+    error, hint = result.stderr.splitlines()
+    assert missing in error
+    assert hint == "hint: pip install 'qneurons[study]'"
 
 
 @pytest.mark.parametrize("arguments", [("--activation", "elv"), ("--lam", "-1"), ("--lam", "0")])
 def test_what_cannot_be_drawn(invoke, arguments):
     result = invoke("figures", *arguments)
     assert result.exit_code == 1
-    assert len(result.stderr.splitlines()) == 1
+    assert len(result.stderr.splitlines()) == 2
 
 
 def test_a_folder_that_is_no_store(invoke, tmp_path):
     for name in ("missing", "."):
         result = invoke("report", name)
         assert result.exit_code == 1
-        assert len(result.stderr.splitlines()) == 1
+        assert len(result.stderr.splitlines()) == 2
     assert not (tmp_path / "report").exists()

@@ -39,7 +39,7 @@ def test_a_grid_is_shown(invoke, write_spec):
     for text in ("A small study", "12 runs of 4 epochs", "elu tanh", "base c0.1", "0-2", "0.05"):
         assert text in result.stdout
     part = invoke("study", "show", write_spec(), "--only", "setting=base", "--seeds", "1,5")
-    for text in ("4 runs", " base ", "1 5"):
+    for text in ("4 runs", " base\n", "1 5"):
         assert text in part.stdout
 
 
@@ -47,7 +47,7 @@ def test_a_grid_of_another_protocol_is_shown(invoke, write_spec):
     assert "momentum" not in invoke("study", "show", write_spec()).stdout
     new = "learning_rate = [0.05, 0.1]\nmomentum = 0.5\naugment = 'sun-cifar'\nheld_out = 40"
     result = invoke("study", "show", write_spec(("learning_rate = 0.05", new)))
-    for text in ("momentum", "augment", "held out", " 0.1 ", " 0.5 ", "flip=both", " 40 "):
+    for text in ("momentum", "augment", "held out", " 0.1\n", " 0.5\n", "flip=both", " 40\n"):
         assert text in result.stdout
 
 
@@ -58,7 +58,7 @@ def test_text_is_shown_as_it_is(invoke, write_spec):
     assert title in result.stdout
     latin = CliRunner(charset="latin-1").invoke(cli.app, ["study", "show", "quickstart"])
     assert latin.exit_code == 0
-    assert " ? " in latin.stdout  # φ
+    assert "?: " in latin.stdout  # φ
 
 
 def test_distinct_values_are_short():
@@ -69,38 +69,11 @@ def test_distinct_values_are_short():
     assert _values(["elu"]) == "elu"
 
 
-def test_the_status_of_a_store(invoke, store, write_spec, fake_pack, train_with):
-    train_with(fake_pack(diverging=[(1, 2)]))
-    spec = write_spec(("dropout = false", "dropout = true"), ("epochs = 4", "epochs = 7"))
-    invoke("study", "run", spec, "--store", store, "--device", "cpu")
-    result = invoke("study", "status", store)
-    assert result.exit_code == 0
-    assert "24 runs, 112 epochs" in result.stdout
-    lines = [
-        [cell.strip() for cell in line.split("│")[1:-1]] for line in result.stdout.splitlines()
-    ]
-    assert ["digits", "mnist-mlp", "false", "12", "4", "0", "cpu in fp32"] in lines
-    assert ["digits", "mnist-mlp", "true", "12", "7", "4", "cpu in fp32"] in lines
-
-
-def test_the_status_of_an_unfinished_store(invoke, store, write_spec, fake_pack, train_with):
-    train_with(fake_pack())
-    options = ("--only", "activation=elu", "--store", store, "--device", "cpu", "--epochs", 6)
-    invoke("study", "run", write_spec(), *options)
-    assert "4 to 6" in invoke("study", "status", store).stdout
-
-
 def test_without_a_store_named_it_is_named_for_the_study(invoke, write_spec, train_with, fake_pack):
     train_with(fake_pack())
     result = invoke("study", "run", write_spec(), "--device", "cpu", "--epochs", 1)
     assert result.exit_code == 0, result.output
     assert set(Store.open("qneurons-small/store").progress().values()) == {1}
-
-
-def test_an_empty_store_has_a_status(invoke, tmp_path):
-    Store.open(tmp_path / "new", create=True)
-    result = invoke("study", "status", "new")
-    assert (result.exit_code, result.stdout) == (0, "new: 0 runs, 0 epochs\n")
 
 
 def test_stores_are_joined(invoke, write_spec, train_with, fake_pack):
@@ -121,8 +94,9 @@ def test_stores_that_disagree_are_not_joined(invoke, store, write_spec, train_wi
     invoke("study", "run", write_spec(), *part, "--store", "other", "--device", "cpu")
     result = invoke("study", "merge", store, "other", "--into", "both")
     assert result.exit_code == 1
-    (line,) = result.stderr.splitlines()
-    assert "loss" in line or "accuracy" in line
+    error, hint = result.stderr.splitlines()
+    assert "loss" in error or "accuracy" in error
+    assert "nothing was merged" in hint
 
 
 def test_rows_are_exported(invoke, store):
@@ -177,8 +151,10 @@ def test_a_full_disk_keeps_the_rows_that_were_there(invoke, store, monkeypatch, 
     monkeypatch.setattr(files, "write_all", write_all)
     result = invoke("study", "export", store, name)
     assert result.exit_code == 1
-    (line,) = result.stderr.splitlines()
-    assert all(text in line for text in (name, "No space left", "free some space"))
+    error, hint = result.stderr.splitlines()
+    assert name in error
+    assert "No space left" in error
+    assert "free some space" in hint
     assert Path(name).read_text() == "before"
     assert [path.name for path in Path().glob("rows*")] == [name]
 
@@ -196,5 +172,5 @@ def test_what_cannot_be_exported(invoke, store, arguments, words):
     pytest.importorskip("polars")
     result = invoke("study", "export", store, *arguments)
     assert result.exit_code == 1
-    (line,) = result.stderr.splitlines()
-    assert all(word in line for word in words)
+    assert len(result.stderr.splitlines()) == 2
+    assert all(word in result.stderr for word in words)

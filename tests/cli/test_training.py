@@ -171,7 +171,7 @@ def test_a_time_limit_holds_while_all_workers_are_busy(run, fake_cluster):
 def test_executors_and_options_that_do_not_go_together(run, options, message):
     result = run(*options)
     assert result.exit_code == 1
-    assert re.search(message, result.stderr)
+    assert re.search(message, result.stderr.replace("\n", " "))
 
 
 def test_devices(monkeypatch):

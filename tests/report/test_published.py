@@ -9,8 +9,8 @@ import pytest
 
 from qneurons.schedules import Annealed
 from qneurons.study.networks import EPS, MOMENTUM
-from qneurons.study.runs import PAPER_PROTOCOL
-from qneurons.study.spec import load_study, study_names
+from qneurons.study.runs import PAPER_PROTOCOL, study_names
+from qneurons.study.spec import load_study
 
 pl = pytest.importorskip("polars")
 for package in ("scipy", "matplotlib"):

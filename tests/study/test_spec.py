@@ -8,7 +8,8 @@ import pytest
 
 from qneurons.study import spec as room
 from qneurons.study.errors import StudyError
-from qneurons.study.spec import load_study, select, study_names
+from qneurons.study.runs import study_names
+from qneurons.study.spec import load_study, select
 
 GRID = """
 title = "mine"

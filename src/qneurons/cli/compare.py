@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from qneurons.cli.stopping import SIGNALS
-from qneurons.cli.terminal import Debug, console, one_line_errors
+from qneurons.cli.terminal import Debug, Open, console, one_line_errors, open_page
 from qneurons.study.errors import StudyError, unknown
 
 
@@ -43,9 +43,10 @@ def compare(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep trials that other code of the training made.")
     ] = False,
+    open_: Open = False,
     debug: Debug = False,
 ) -> None:
-    """Train a model of yours with several activations, and say which of them helps.
+    """Compare several activations in a training of your own.
 
     Ctrl-C loses the trial that is running; the same command goes on with the others.
 
@@ -70,6 +71,8 @@ def compare(
             )
         except KeyboardInterrupt:
             raise typer.Exit(128 + SIGNALS[0]) from None
+        if open_:
+            open_page(found.page)
         if found.failed:
             raise typer.Exit(1)
 

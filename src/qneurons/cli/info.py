@@ -4,7 +4,7 @@ from qneurons.cli.terminal import Debug, console, one_line_errors
 
 
 def info(debug: Debug = False) -> None:
-    """Print versions, devices, and which backend serves which device."""
+    """Print versions, devices, and which backend serves them."""
     with one_line_errors(debug):
         import torch
 

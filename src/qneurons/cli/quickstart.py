@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from qneurons.cli.terminal import Debug, Device, console, one_line_errors
+from qneurons.cli.terminal import Debug, Device, Open, console, one_line_errors, open_page
 
 NEXT = """\
 What to try next:
@@ -21,11 +21,12 @@ def quickstart(
         "qneurons-quickstart"
     ),
     device: Device = None,
+    open_: Open = False,
     debug: Debug = False,
 ) -> None:
-    """Train a small study in about a minute, without a download, and report it.
+    """Train a small study in about a minute, and report it.
 
-    A second call continues where the first was stopped, or shows the report.
+    Nothing is downloaded. A second call continues where the first was stopped, or shows the report.
     """
     with one_line_errors(debug):
         # All imports first, so that a missing package is noticed before the training.
@@ -46,3 +47,5 @@ def quickstart(
         export = shlex.join(["qneurons", "study", "export", str(store), str(out / "rows.csv")])
         screen.print(f"Everything that was recorded: {export}")
         screen.print(NEXT)
+        if open_:
+            open_page(out / "report" / "report.html")

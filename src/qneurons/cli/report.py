@@ -5,7 +5,15 @@ from typing import Annotated
 
 import typer
 
-from qneurons.cli.terminal import Debug, StoreFolder, console, one_line_errors
+from qneurons.cli.terminal import (
+    Debug,
+    Open,
+    StoreFolder,
+    console,
+    one_line_errors,
+    open_page,
+)
+from qneurons.study.runs import study_names
 
 
 def report(
@@ -16,8 +24,13 @@ def report(
     ] = None,
     study: Annotated[
         str | None,
-        typer.Option(metavar="NAME_OR_FILE", help="Report this study's runs, and what is missing."),
+        typer.Option(
+            metavar="NAME_OR_FILE",
+            help="Report this study's runs, and what is missing.",
+            autocompletion=study_names,
+        ),
     ] = None,
+    open_: Open = False,
     debug: Debug = False,
 ) -> None:
     """Write tables, figures and verdicts from a store as one page."""
@@ -32,6 +45,8 @@ def report(
         folder = out or store.absolute().parent / "report"
         files = write_report(opened.frame(), folder, study=chosen)
         console().print(f"{len(files)} files in {folder}; read {folder / 'report.html'}")
+        if open_:
+            open_page(folder / "report.html")
 
 
 def figures(
@@ -47,7 +62,10 @@ def figures(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Draw the law of q and the density of every q-neuron, exactly and without training."""
+    """Draw the law of q and the densities of q-neurons.
+
+    They are exact, and need no training.
+    """
     with one_line_errors(debug):
         from qneurons.report.figures import LAMS, PAPER_ACTIVATIONS, write_figures
 

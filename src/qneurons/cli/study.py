@@ -1,5 +1,6 @@
 """``qneurons study``: lists, shows and runs studies; inspects, merges and exports stores."""
 
+import dataclasses
 import io
 import os
 import shlex
@@ -11,37 +12,49 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from qneurons.cli.status import status
 from qneurons.cli.terminal import Debug, Device, StoreFolder, console, one_line_errors
 from qneurons.study.errors import StudyError, unknown
 from qneurons.study.files import explained, replace
-from qneurons.study.runs import YOUNGER, Run
+from qneurons.study.runs import YOUNGER, Run, study_names
 
 app = typer.Typer(
-    help="Train the paper's experiment or a grid of your own, with the paper's networks. It can be "
-    "stopped at any time. For a network and a training of your own: qneurons compare --help.",
+    help="Train the paper's experiment, or a grid of your own.\n\n"
+    "Both use the paper's networks, and can be stopped at any time. For a network and a training "
+    "of your own: qneurons compare --help.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 FORMATS = ("parquet", "csv")
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME_OR_FILE", help="A name from the list, or a .toml file.")
+    str,
+    typer.Argument(
+        metavar="NAME_OR_FILE",
+        help="A name from the list, or a .toml file.",
+        autocompletion=study_names,
+    ),
 ]
 Only = Annotated[
     str | None,
-    typer.Option(help="Only the runs with these values: 'network=mnist-mlp,setting=base|c0.1'."),
+    typer.Option(
+        metavar="VALUES", help="Only runs with these: 'activation=elu,setting=base|c0.1'."
+    ),
 ]
 Seeds = Annotated[
-    str | None, typer.Option(help="Seeds instead of the study's own: 0-9 or 0,3,5-7.")
+    str | None,
+    typer.Option(metavar="SEEDS", help="Seeds instead of the study's own: 0-9 or 0,3,5-7."),
 ]
-Epochs = Annotated[int | None, typer.Option(help="Number of epochs instead of the study's own.")]
+Epochs = Annotated[
+    int | None, typer.Option(metavar="N", help="Number of epochs instead of the study's own.")
+]
 
 
 @app.command("list")
 def list_(debug: Debug = False) -> None:
     """List the studies that come with the package."""
     with one_line_errors(debug):
-        from qneurons.study.spec import load_study, study_names
+        from qneurons.study.spec import load_study
 
         table = Table("study", "runs", "epochs", "title")
         for name in study_names():
@@ -62,21 +75,23 @@ def show(
         screen = console()
         screen.print(f"{study.name}: {study.title}")
         screen.print(f"{len(study.runs)} runs of {study.epochs} epochs")
-        shown = {"batch_size": "batch size", "learning_rate": "learning rate"}
-        shown |= {"learning_rate_decay": "decay", "phi": "φ"}
+        varied = ("dropout", "activation", "setting", "seed")
+        fixed = [field.name for field in dataclasses.fields(Run) if field.name not in varied]
         for name in YOUNGER:
-            if any(getattr(run, name) != getattr(Run, name) for run in study.runs):
-                shown[name] = name.replace("_", " ")
-        groups: dict[tuple[object, ...], list[Run]] = {}
+            if all(getattr(run, name) == getattr(Run, name) for run in study.runs):
+                fixed.remove(name)
+        grids: dict[tuple[object, ...], list[Run]] = {}
         for run in study.runs:
-            protocol = (getattr(run, name) for name in shown)
-            groups.setdefault((run.dataset, run.network, *protocol), []).append(run)
-        varied = ("dataset", "network", "dropout", "activation", "setting", "seed")
-        table = Table(*varied, "runs", *shown.values())
-        for (_, _, *numbers), runs in groups.items():
-            values = [_values(getattr(run, name) for run in runs) for name in varied]
-            table.add_row(*values, str(len(runs)), *map(str, numbers))
-        screen.print(table)
+            grids.setdefault(tuple(getattr(run, name) for name in fixed), []).append(run)
+        for runs in grids.values():
+            values = {"runs": str(len(runs))}
+            for name in (*fixed[:2], *varied, *fixed[2:]):
+                title = "φ" if name == "phi" else name.replace("_", " ")
+                values[title] = _values(getattr(run, name) for run in runs)
+            width = max(map(len, values)) + len(": ")
+            screen.print("")
+            for title, text in values.items():
+                screen.print(f"{title + ':':{width}}{text}")
 
 
 @app.command()
@@ -86,7 +101,7 @@ def run(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where the results go; else qneurons-NAME/store. Existing runs are skipped.",
+            help="The store; runs that it has are not trained again. Else qneurons-NAME/store.",
         ),
     ] = None,
     data_dir: Annotated[
@@ -98,29 +113,43 @@ def run(
     device: Device = None,
     precision: Annotated[
         str | None,
-        typer.Option(help="fp32, tf32, bf16 or fp64; else tf32 on cuda and fp32 on the cpu."),
+        typer.Option(
+            metavar="NAME", help="fp32, tf32, bf16 or fp64; else tf32 on cuda and fp32 on the cpu."
+        ),
     ] = None,
     pack: Annotated[
-        int | None, typer.Option(min=1, help="How many runs train together; else as many as fit.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="How many runs train together; else as many as fit."),
     ] = None,
     time_limit: Annotated[
         float | None,
-        typer.Option(min=0.0, help="Stop after so many seconds, with everything saved."),
+        typer.Option(min=0.0, metavar="SECONDS", help="Stop after so long, with everything saved."),
     ] = None,
     executor: Annotated[
-        str, typer.Option(help="local: in this process; ray: on a Ray cluster, one task per pack.")
+        str,
+        typer.Option(
+            metavar="NAME", help="local: in this process; ray: on a cluster, one task per pack."
+        ),
     ] = "local",
     address: Annotated[
         str | None,
-        typer.Option(help="Address of the Ray cluster: host:port or ray://host:port; else auto."),
+        typer.Option(
+            metavar="ADDRESS", help="Of the Ray cluster: host:port or ray://host:port; else auto."
+        ),
     ] = None,
     cpus_per_pack: Annotated[
         float | None,
-        typer.Option(min=0.0, help="On a Ray cluster: CPUs, and so threads, per pack; else 1."),
+        typer.Option(
+            min=0.0, metavar="N", help="On a Ray cluster: CPUs, and so threads, per pack; else 1."
+        ),
     ] = None,
     gpus_per_pack: Annotated[
         float | None,
-        typer.Option(min=0.0, help="On a Ray cluster: GPUs per pack, such as 0.5; else 1 on cuda."),
+        typer.Option(
+            min=0.0,
+            metavar="N",
+            help="On a Ray cluster: GPUs per pack, such as 0.5; else 1 on cuda.",
+        ),
     ] = None,
     debug: Debug = False,
 ) -> None:
@@ -163,35 +192,12 @@ def run(
         screen.print(f"next: qneurons report {shlex.quote(str(folder))}")
 
 
-@app.command()
-def status(store: StoreFolder, debug: Debug = False) -> None:
-    """Show what a store holds."""
-    with one_line_errors(debug):
-        from qneurons.study.store import Store
-
-        opened = Store.open(store, readonly=True)
-        runs, progress, diverged = opened.runs(), opened.progress(), opened.diverged()
-        groups: dict[tuple[str, str, bool], list[str]] = {}
-        for id, run in runs.items():
-            groups.setdefault((run.dataset, run.network, run.dropout), []).append(id)
-        table = Table("dataset", "network", "dropout", "runs", "epochs", "diverged", "trained on")
-        for (dataset, network, dropout), ids in sorted(groups.items()):
-            done = sorted({progress.get(id, 0) for id in ids if id not in diverged} or {0})
-            epochs = f"{done[0]} to {done[-1]}" if len(done) > 1 else str(done[0])
-            origins = filter(None, map(opened.origin, ids))
-            places = {f"{o.get('device_type', '?')} in {o.get('precision', '?')}" for o in origins}
-            about = dataset, network, _text(dropout), str(len(ids)), epochs
-            lost = str(len(diverged.intersection(ids)))
-            table.add_row(*about, lost, ", ".join(sorted(places)))
-        screen = console()
-        screen.print(f"{store}: {len(runs)} runs, {sum(progress.values())} epochs")
-        if runs:
-            screen.print(table)
+app.command()(status)
 
 
 @app.command("merge")
 def merge_(
-    sources: Annotated[list[Path], typer.Argument(metavar="STORE...", help="Folders of stores.")],
+    sources: Annotated[list[Path], typer.Argument(metavar="STORE", help="Folders of stores.")],
     into: Annotated[Path, typer.Option(metavar="DIR", help="The store that gets everything.")],
     debug: Debug = False,
 ) -> None:
@@ -213,11 +219,16 @@ def export(
         Path, typer.Argument(help="The file to write, such as rows.parquet or rows.csv.")
     ],
     format: Annotated[
-        str | None, typer.Option(help="parquet or csv; else by the ending of the file.")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="parquet or csv; else by the ending of the file.",
+            autocompletion=lambda: list(FORMATS),
+        ),
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Write everything that is recorded as tidy rows, one for each epoch of each run."""
+    """Write all records as tidy rows, one per run and epoch."""
     with one_line_errors(debug):
         from qneurons.study.store import Store
 

@@ -1,9 +1,11 @@
-"""What all commands share: the console, and errors in one line."""
+"""What all commands share: the console, errors with a hint, and the page in a browser."""
 
 import contextlib
 import io
 import re
 import sys
+import textwrap
+import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,9 +19,15 @@ from qneurons.study.files import explained
 
 StoreFolder = Annotated[Path, typer.Argument(metavar="STORE", help="The folder of a store.")]
 Device = Annotated[
-    str | None, typer.Option(help="cuda, cuda:1 or cpu; else cuda where there is one.")
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="cuda, cuda:1 or cpu; else cuda where there is one.",
+        autocompletion=lambda: ["cpu", "cuda"],
+    ),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error comes from.")]
+Open = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
 
 
 def visible(text: str) -> str:
@@ -35,6 +43,27 @@ class _Console(Console):
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(visible(text), **options)
 
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Breaks lines of text between words, on a terminal."""
+        if self.is_terminal and all(isinstance(x, str) for x in objects):
+            objects = tuple(map(self._wrapped, objects))
+        elif self.is_terminal:
+            options["soft_wrap"] = False  # so that the captions of tables are wrapped
+        super().print(*objects, **options)
+
+    def _wrapped(self, text: str) -> str:
+        """A word that is longer than a line, such as a path, stays whole."""
+        return "\n".join(
+            textwrap.fill(
+                line,
+                self.width,
+                subsequent_indent=line[: len(line) - len(line.lstrip())],
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            for line in text.split("\n")
+        )
+
 
 def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
@@ -46,27 +75,44 @@ def console(*, stderr: bool = False) -> Console:
     return screen
 
 
+def open_page(page: Path) -> None:
+    """Opens a page that was written. Without a browser it says so, and nothing is lost."""
+    try:
+        is_open = webbrowser.open(page.absolute().as_uri())
+    except (webbrowser.Error, OSError):
+        is_open = False
+    if not is_open:
+        console(stderr=True).print(f"there is no browser here; open {page} in one")
+
+
 @contextlib.contextmanager
 def one_line_errors(debug: bool) -> Iterator[None]:
-    """Turns an error into one line on stderr and exit code 1; with ``debug`` it is raised."""
+    """Turns an error into a line on stderr, its remedy into a second one, and exits with 1.
+
+    With ``debug`` it is raised.
+    """
     try:
         with explained("cannot read or write"):
             yield
-    except (typer.Exit, typer.Abort, typer.BadParameter, BrokenPipeError):
+    except (typer.Exit, typer.Abort, BrokenPipeError):
         raise
     except Exception as error:
         if debug:
             raise
-        typer.echo(f"error: {visible(' '.join(explain(error).split()))}", err=True)
+        screen = console(stderr=True)
+        for label, text in zip(("error", "hint"), explain(error), strict=True):
+            if text:
+                screen.print(f"{label}: {' '.join(text.split())}")
         raise typer.Exit(1) from None
 
 
-def explain(error: Exception) -> str:
+def explain(error: Exception) -> tuple[str, str]:
     """What is wrong, and the remedy."""
     match error:
         case StudyError():
-            return str(error)
+            what, _, remedy = str(error).partition("; ")
+            return what, remedy
         case ModuleNotFoundError() if not str(error.name).startswith("qneurons"):
             package = str(error.name).partition(".")[0]
-            return f"this needs {package}, which is not installed: pip install 'qneurons[study]'"
-    return f"unexpected {type(error).__name__}: {error}; --debug shows where"
+            return f"this needs {package}, which is not installed", "pip install 'qneurons[study]'"
+    return f"unexpected {type(error).__name__}: {error}", "--debug shows where it comes from"

@@ -90,7 +90,7 @@ def train_here(
             )
             if trainer is None:  # halted before a worker was found
                 assert halt.outcome is not None
-                typer.echo(f"{halt.outcome} before there was a worker", err=True)
+                screen.print(f"{halt.outcome} before there was a worker")
                 raise typer.Exit(EXIT_CODES[halt.outcome])
             outcome = run_study(
                 study,
@@ -105,12 +105,12 @@ def train_here(
                 on_event=on_event,
             )
     except KeyboardInterrupt:
-        typer.echo("stopped at once; everything saved before is kept", err=True)
+        screen.print("stopped at once; everything saved before is kept")
         raise typer.Exit(EXIT_CODES[Outcome.INTERRUPTED]) from None
     if outcome is not Outcome.FINISHED:
         # On a cluster, what was not saved yet is lost.
         kept = "everything that was saved is" if is_remote else "everything is saved"
-        typer.echo(f"{outcome}: {kept} in {folder}; the same command continues", err=True)
+        screen.print(f"{outcome}: {kept} in {folder}; the same command continues")
         raise typer.Exit(EXIT_CODES[outcome])
 
 
@@ -120,7 +120,7 @@ def chosen_device(name: str | None) -> torch.device:
     text = name or ("cuda" if count else "cpu")
     kind, _, index = text.partition(":")
     if text != "cpu" and (kind != "cuda" or (":" in text and not index.isdecimal())):
-        raise StudyError(f"--device must be cpu, cuda or cuda:<number>; got {name!r}")
+        raise StudyError(f"--device must be cpu, cuda or cuda:<number>, got {name!r}")
     if text != "cpu" and int(index or 0) >= count:
         found = f"cuda:0 to cuda:{count - 1}" if count else "no CUDA device"
         or_these = " or one of these" if count else ""

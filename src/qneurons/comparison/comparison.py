@@ -1,7 +1,6 @@
 """``qneurons.compare``: does it help my model, and what should I set?"""
 
 import functools
-import io
 import shutil
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -36,15 +35,10 @@ class Comparison:
     failed: Mapping[str, str]
 
     def __str__(self) -> str:
-        from rich.console import Console
+        from qneurons.comparison.text import table_text
 
-        from qneurons.report.rendering import to_rich
-
-        text = io.StringIO()
-        Console(file=text, width=shutil.get_terminal_size((160, 24)).columns).print(
-            to_rich(self.table)
-        )
-        return f"{text.getvalue()}\n{self.answer}\nThe page with tables and figures: {self.page}"
+        table = table_text(self.table, shutil.get_terminal_size((160, 24)).columns)
+        return f"{table}\n{self.answer}\nThe page with tables and figures: {self.page}"
 
 
 def compare(
@@ -170,7 +164,7 @@ def check_installed() -> None:
         import scipy  # type: ignore[import-untyped]  # noqa: F401
     except ModuleNotFoundError as missing:
         raise StudyError(
-            f"compare needs {missing.name}, which is not installed: pip install 'qneurons[study]'"
+            f"compare needs {missing.name}, which is not installed; pip install 'qneurons[study]'"
         ) from None
 
 

@@ -5,7 +5,10 @@ from collections.abc import Iterable
 
 
 class StudyError(Exception):
-    """A mistake that the user can fix: the message has the value, the rule and the remedy."""
+    """A mistake that the user can fix: ``"value and rule; remedy"``.
+
+    The command line shows what follows the first semicolon as a hint.
+    """
 
 
 def unknown(what: str, name: object, known: Iterable[str]) -> StudyError:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass
+from importlib import resources
 from operator import attrgetter
 from typing import Any
 
@@ -16,6 +17,7 @@ from qneurons.study.errors import StudyError
 PAPER_PROTOCOL = {"mnist-mlp": (64, 0.05), "mnist-cnn": (64, 0.05), "cifar-cnn": (32, 0.01)}
 NO_NORM = "-no-norm"  # ends the name of a network whose batch normalisation is left out
 LARGEST = 1e6  # allowed value of λ, φ and η: larger than any useful one, harmless in float32
+PACKAGED = resources.files("qneurons") / "studies"
 _LATE = 10**9  # an epoch in which every schedule is at its end
 
 
@@ -126,6 +128,12 @@ class Run:
         return ", ".join(f"{name} {ours}" for name, ours, paper in usual if ours != paper)
 
     @property
+    def kind(self) -> str:
+        """Network, data, dropout and protocol in words; equal for runs that can share a pack."""
+        about = f"{self.network} on {self.dataset}", "dropout" * self.dropout, self.protocol
+        return ", ".join(filter(None, about))
+
+    @property
     def cell(self) -> tuple[str, str, bool, str, str]:
         """Everything that a run depends on, except setting and seed, which a cell compares."""
         return self.dataset, self.network, self.dropout, self.activation, self.protocol
@@ -175,3 +183,9 @@ class Study:
     title: str
     epochs: int
     runs: tuple[Run, ...]
+
+
+def study_names() -> list[str]:
+    """The studies that come with the package."""
+    files = (file.name for file in PACKAGED.iterdir())
+    return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))

@@ -7,7 +7,6 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,18 @@ from qneurons.activations import resolve
 from qneurons.study.data import DATASETS, parse_augmentation
 from qneurons.study.errors import StudyError, unknown
 from qneurons.study.networks import NETWORKS, Layer
-from qneurons.study.runs import LARGEST, Run, Setting, Study, packable, parse_setting
+from qneurons.study.runs import (
+    LARGEST,
+    PACKAGED,
+    Run,
+    Setting,
+    Study,
+    packable,
+    parse_setting,
+    study_names,
+)
 
-_PACKAGED = resources.files("qneurons") / "studies"
 MOST_RUNS = 100_000  # so that a typo such as seeds = 1000000000 does not fill the memory
-
-
-def study_names() -> list[str]:
-    """The studies that come with the package."""
-    files = (file.name for file in _PACKAGED.iterdir())
-    return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
 
 
 def load_study(name_or_file: str | Path) -> Study:
@@ -151,7 +152,7 @@ def _load(name: str, beside: Path, including: tuple[str, ...], included: dict[st
     if not packaged and place in including:
         raise StudyError(f"{including[-1]}: include: {name!r} includes this file; remove it")
     try:
-        file = _PACKAGED / path.name if packaged else path
+        file = PACKAGED / path.name if packaged else path
         table = tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors write a BOM
     except OSError as error:
         raise StudyError(

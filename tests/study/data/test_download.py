@@ -129,5 +129,5 @@ def test_optional_packages_are_imported_only_where_they_are_used():
 
 def test_without_pooch(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(StudyError, match=r"install pooch: pip install 'qneurons\[study\]'; or do"):
+    with pytest.raises(StudyError, match=r"needs pooch; pip install 'qneurons\[study\]', or do"):
         download({"http://127.0.0.1/file": ""}, tmp_path, progress=False, remedy="do that")

@@ -3,6 +3,7 @@
 import pytest
 
 from qneurons.study.execution.progress import EpochCounts, Progress
+from qneurons.study.runs import Study
 
 
 def records(fake_pack, runs, epoch, **options):
@@ -15,7 +16,7 @@ def test_epochs_of_the_store_and_of_this_process_are_counted(make_study, fake_pa
     counts = EpochCounts(study)
     assert counts.progress() == Progress(0, 4, 0, 40)
     first, second, third, _ = study.runs
-    counts.update({first.id: 10, second.id: 3, third.id: 2, "of another study": 7}, {third.id})
+    counts.update({first.id: 10, second.id: 3, third.id: 2, "of another study": 7}, {third.id}, {})
     assert counts.progress() == Progress(2, 4, 23, 40)
     counts.add(records(fake_pack, [second], epoch=4), 0.5)
     now = counts.progress((second,), 4)
@@ -32,7 +33,7 @@ def test_a_diverged_run_counts_as_done(make_study, fake_pack):
 def test_more_epochs_than_asked_for_count_as_those_asked_for(make_study):
     study = make_study(num_seeds=1, epochs=5)
     counts = EpochCounts(study)
-    counts.update({study.runs[0].id: 100}, set())
+    counts.update({study.runs[0].id: 100}, set(), {})
     assert counts.progress() == Progress(1, 1, 5, 5)
 
 
@@ -55,3 +56,20 @@ def test_time_left_knows_that_networks_differ(make_study, fake_pack):
     assert beside.packs == 4
     assert beside.rate == pytest.approx(4 * now.rate)
     assert beside.seconds_left == pytest.approx(now.seconds_left / 4)
+
+
+def test_the_latest_accuracies_are_means_of_each_setting_of_the_pack(make_study, fake_pack):
+    base, noisy, far = (
+        make_study(num_seeds=2, activations=("elu", "tanh"), **fields).runs
+        for fields in ({}, {"setting": "c0.1"}, {"dropout": True})
+    )
+    counts = EpochCounts(Study("all", "All", 4, base + noisy + far))
+    known = {run.id: 0.5 + 0.1 * run.seed for run in (*base, *far)}
+    counts.update({}, set(), known)
+    assert counts.progress(base[:1]).accuracies == {"elu": {"base": pytest.approx(0.55)}}
+    new = records(fake_pack, noisy, 1, diverging=[(1, 1)])
+    counts.add(new, 1.0)
+    shown = counts.progress((base[0], noisy[2])).accuracies  # of elu and of tanh
+    assert list(shown) == ["elu", "tanh"]
+    assert shown["tanh"] == {"base": pytest.approx(0.55), "c0.1": new[2].test_accuracy}
+    assert counts.progress().accuracies == {}

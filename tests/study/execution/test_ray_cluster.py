@@ -124,7 +124,7 @@ def test_where_a_node_has_a_gpu_packs_get_one_or_a_part(fake_ray):
         (("cuda", 1.0, 2.0), r"--gpus-per-pack 0\.5.* got 2 GPUs"),
         (("cpu", 1.5, None), r"--cpus-per-pack 2.* got 0 GPUs and 1\.5 CPUs"),
         (("cpu", 0.0, None), "got 0 GPUs and 0 CPUs"),
-        (("cpu", 1e-5, None), r"0\.0001; got 0 GPUs and 1e-05 CPUs"),
+        (("cpu", 1e-5, None), r"0\.0001, got 0 GPUs and 1e-05 CPUs"),
     ],
 )
 def test_what_no_node_can_do_is_refused(fake_ray, options, message):

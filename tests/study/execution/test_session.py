@@ -371,6 +371,7 @@ def test_a_study_is_not_mixed_of_two_kinds_of_arithmetic(
     with pytest.raises(StudyError, match=message):
         bench.run(make_study(num_seeds=3), fake_pack(), **options)
     assert bench.results() == before
+    assert Store.open(bench.folder).plan() == dict.fromkeys(make_study(num_seeds=2).runs, 4)
 
 
 def test_nor_of_two_copies_of_the_data(bench, make_study, fake_pack, no_data):

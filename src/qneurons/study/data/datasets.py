@@ -147,7 +147,7 @@ def _read_digits(name: str, place: Path) -> Found:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped]
     except ModuleNotFoundError:
         raise StudyError(
-            "the dataset digits comes with scikit-learn, which is not installed: "
+            "the dataset digits comes with scikit-learn, which is not installed; "
             "pip install 'qneurons[study]'"
         ) from None
     pixels, labels = load_digits(return_X_y=True)

@@ -18,8 +18,8 @@ def download(checksums: Mapping[str, str], folder: Path, *, progress: bool, reme
         import pooch  # type: ignore[import-untyped]
     except ModuleNotFoundError:
         raise StudyError(
-            f"to download {', '.join(checksums)}, install pooch: pip install 'qneurons[study]'; "
-            f"or {remedy}"
+            f"to download {', '.join(checksums)} needs pooch; pip install 'qneurons[study]', or "
+            f"{remedy}"
         ) from None
     pooch.get_logger().setLevel("WARNING")
     with _bars(progress) as bars:

@@ -1,8 +1,9 @@
 """Counts how far a study is, how fast it trains and how long it will take."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
 
 from qneurons.study.runs import Epoch, Run, Study, packable
 
@@ -27,6 +28,8 @@ class Progress:
     packs: int = 1  # being trained at the same time
     rate: float | None = None  # epochs of a run per second, in this process
     seconds_left: float | None = None
+    # The latest test accuracies: of each activation of the pack, by setting, as means over seeds.
+    accuracies: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 Event = Notice | Progress
@@ -38,12 +41,17 @@ class EpochCounts:
     def __init__(self, study: Study) -> None:
         self._epochs = study.epochs
         self._kinds = {run.id: packable(run) for run in study.runs}
+        self._runs = study.runs
         self._done = dict.fromkeys(self._kinds, 0)
+        self._accuracies: dict[str, float] = {}
         self._seconds: defaultdict[tuple[object, ...], float] = defaultdict(float)
         self._trained: Counter[tuple[object, ...]] = Counter()
 
-    def update(self, progress: Mapping[str, int], diverged: set[str]) -> None:
+    def update(
+        self, progress: Mapping[str, int], diverged: set[str], accuracies: Mapping[str, float]
+    ) -> None:
         """Takes over the counts of the store, to which other processes contribute too."""
+        self._accuracies.update(accuracies)
         for run in self._done:
             self._done[run] = self._epochs if run in diverged else progress.get(run, 0)
 
@@ -51,6 +59,9 @@ class EpochCounts:
         """Counts one epoch of a pack."""
         for record in records:
             self._done[record.run] = self._epochs if record.diverged else record.epoch
+            self._accuracies[record.run] = record.test_accuracy
+            if record.diverged:
+                del self._accuracies[record.run]
         if records:
             kind = self._kinds[records[0].run]
             self._seconds[kind] += seconds
@@ -84,4 +95,23 @@ class EpochCounts:
             packs=packs,
             rate=packs * count / seconds if seconds else None,
             seconds_left=None if left is None else left / packs,
+            accuracies=self._pack_accuracies(pack),
         )
+
+    def _pack_accuracies(self, pack: Sequence[Run]) -> dict[str, dict[str, float]]:
+        kinds = {packable(run) for run in pack}
+        alike = [run for run in self._runs if self._kinds[run.id] in kinds]
+        names = dict.fromkeys(run.activation for run in pack)
+        return {
+            name: setting_means([r for r in alike if r.activation == name], self._accuracies)
+            for name in names
+        }
+
+
+def setting_means(runs: Iterable[Run], values: Mapping[str, float]) -> dict[str, float]:
+    """The mean value of each setting over the runs that have one."""
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for run in runs:
+        if run.id in values:
+            found[run.setting].append(values[run.id])
+    return {setting: fmean(numbers) for setting, numbers in found.items()}

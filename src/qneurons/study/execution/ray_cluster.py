@@ -22,7 +22,7 @@ from qneurons.study.packs import free_bytes
 try:
     import ray
 except ModuleNotFoundError:
-    raise StudyError("--executor ray needs Ray: pip install 'qneurons[ray]'") from None
+    raise StudyError("--executor ray needs Ray; pip install 'qneurons[ray]'") from None
 
 CONNECT_S = 5.0
 POLL_S = 0.5
@@ -127,7 +127,7 @@ def _resources(
     kind = device or ("cuda" if any(has.get("GPU") for has in nodes.values()) else "cpu")
     if kind not in ("cuda", "cpu"):
         raise StudyError(
-            f"on a cluster --device must be cuda or cpu, and Ray chooses which GPU; got {kind}"
+            f"on a cluster --device must be cuda or cpu, and Ray chooses which GPU, got {kind}"
         )
     if num_gpus is None:
         num_gpus = 1.0 if kind == "cuda" else 0.0
@@ -139,7 +139,7 @@ def _resources(
     if min(shares, default=0) < MIN_SHARE or num_gpus > 1 or (num_cpus > 1 and num_cpus % 1):
         raise StudyError(
             "a pack gets one GPU or a part of it (--gpus-per-pack 0.5), and whole CPUs or a part "
-            f"of one (--cpus-per-pack 2), at least {MIN_SHARE}; got {num_gpus:g} GPUs and "
+            f"of one (--cpus-per-pack 2), at least {MIN_SHARE}, got {num_gpus:g} GPUs and "
             f"{num_cpus:g} CPUs"
         )
     slots = {id: _num_packs(has, num_cpus, num_gpus) for id, has in nodes.items()}

@@ -120,6 +120,7 @@ class _Session:
     num_lost: int = 0  # epochs that a stop cost, summed over runs
     any_saved: bool = False
     is_waiting: bool = False
+    is_plan_recorded: bool = False
     date: str = ""  # when the first pack started
 
     def __post_init__(self) -> None:
@@ -141,6 +142,9 @@ class _Session:
             if name not in self.datasets:
                 self.datasets[name] = self.load_dataset(name)
                 self.check_conditions()
+        if not self.is_plan_recorded:
+            self.store.add_plan(dict.fromkeys(self.study.runs, self.study.epochs))
+            self.is_plan_recorded = True
         self.queue = deque(plan(runs, todo, self.pack_size))
         return bool(runs)
 
@@ -149,7 +153,7 @@ class _Session:
         progress, diverged = self.store.progress(), self.store.diverged()
         resumable = self.store.resumable()
         todo = {run.id: resumable.get(run.id, 0) for run in pending(self.study, progress, diverged)}
-        self.counts.update(progress | todo, diverged)
+        self.counts.update(progress | todo, diverged, self.store.accuracies())
         return todo
 
     def check_conditions(self) -> None:
@@ -288,5 +292,4 @@ class _Session:
 
 
 def _name(run: Run) -> str:
-    about = f"{run.network} on {run.dataset}", "dropout" * run.dropout, run.protocol
-    return ", ".join([*filter(None, about), run.activation, run.setting, f"seed {run.seed}"])
+    return f"{run.kind}, {run.activation}, {run.setting}, seed {run.seed}"

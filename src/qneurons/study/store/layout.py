@@ -15,6 +15,7 @@ HEADER = {"format": STUDY, "version": 1}  # the content of HEADER_FILE
 COMPARISON_HEADER = {"format": COMPARISON, "version": 1}
 HEADER_FILE = "store.json"
 JOURNAL = "journal.jsonl"
+PLAN = "plan.json"
 CHECKPOINTS = "checkpoints"
 RESERVATIONS = "claims"  # a name of format 1: older versions of qneurons look for it
 

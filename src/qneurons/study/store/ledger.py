@@ -109,7 +109,8 @@ class Ledger(abc.ABC, Generic[C]):
     def _sweep(self) -> None:
         """Deletes the temporary files of killed processes."""
         # Only the holder of the lock makes such files, and that is this process.
-        for path in (self._journal.length_path, self.folder / layout.HEADER_FILE):
+        others = (self.folder / name for name in (layout.HEADER_FILE, layout.PLAN))
+        for path in (self._journal.length_path, *others):
             for temporary in temporaries(path):
                 with suppress(OSError):
                     temporary.unlink()

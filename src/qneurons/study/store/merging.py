@@ -48,6 +48,8 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
                     groups.setdefault(file, []).append(id)
             for group in groups.values():
                 added += _copy(group, store, target, resumable[group[0]])
+        for store in stores:
+            target.add_plan(store.plan())
     return Merged(len(target.runs()), added, equal)
 
 
@@ -78,7 +80,7 @@ def _check_conditions(stores: Sequence[Store]) -> None:
                     one, other = (", ".join(map(str, each)) for each in (first, conditions))
                     raise StudyError(
                         f"stores {folder} and {store.folder} trained {key[1]} on {key[0]} under "
-                        f"different conditions ({one}; {other}), so their results are not "
+                        f"different conditions ({one} and {other}), so their results are not "
                         "comparable; nothing was merged, leave one of the two out"
                     )
 

@@ -19,7 +19,9 @@ Row = tuple[Any, ...]
 _TYPES = typing.get_type_hints(Epoch)
 RESULTS = tuple(name for name in _TYPES if name not in ("run", "seconds"))
 COLUMNS = (*RESULTS, "seconds", "provenance")
-EPOCH, DIVERGED, ORIGIN = map(COLUMNS.index, ("epoch", "diverged", "provenance"))
+EPOCH, ACCURACY, DIVERGED, ORIGIN = map(
+    COLUMNS.index, ("epoch", "test_accuracy", "diverged", "provenance")
+)
 
 
 def to_row(record: Epoch, provenance: str) -> Row:

@@ -13,7 +13,8 @@ from qneurons.study.files import explained
 from qneurons.study.runs import Epoch, Run
 from qneurons.study.store import checkpoints, layout
 from qneurons.study.store.ledger import Ledger
-from qneurons.study.store.records import ORIGIN, Records, Row, to_epoch
+from qneurons.study.store.plans import Plan, join_plans, read_plan, write_plan
+from qneurons.study.store.records import ACCURACY, DIVERGED, ORIGIN, Records, Row, to_epoch
 from qneurons.study.store.tables import frame
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Store(Ledger[Records]):
 
     def __init__(self, folder: Path, *, readonly: bool) -> None:
         super().__init__(folder, readonly=readonly)
-        self._checkpoints = folder / layout.CHECKPOINTS
+        self._checkpoints, self._plan = folder / layout.CHECKPOINTS, folder / layout.PLAN
         self._verified: set[str] = set()
 
     def _nothing_recorded(self) -> Records:
@@ -52,6 +53,16 @@ class Store(Ledger[Records]):
 
     def diverged(self) -> set[str]:
         return self.records.diverged()
+
+    def accuracies(self) -> dict[str, float]:
+        """The last recorded test accuracy of every run that has not diverged."""
+        last = {id: rows[-1] for id, rows in self.records.rows.items() if rows}
+        return {id: row[ACCURACY] for id, row in last.items() if not row[DIVERGED]}
+
+    def plan(self) -> dict[Run, int]:
+        """Everything that studies have wanted of this store; empty if it is older than plans."""
+        with explained(f"store {self.folder}"):
+            return read_plan(self._plan)
 
     def origin(self, run_id: str) -> dict[str, Any] | None:
         """The provenance of the last recorded epoch of a run."""
@@ -130,6 +141,13 @@ class Store(Ledger[Records]):
         return frame(self.records)
 
     # --- writing ----------------------------------------------------------------------------------
+
+    def add_plan(self, wanted: Plan) -> None:
+        """Records what a study wants, beside what others have wanted before."""
+        with self._writing():
+            known = read_plan(self._plan)
+            if (joined := join_plans(known, wanted)) != known:
+                write_plan(self._plan, joined)
 
     def commit(
         self,

@@ -21,7 +21,7 @@ def frame(records: Records) -> "polars.DataFrame":
     try:
         import polars as pl
     except ImportError:
-        raise StudyError("tables need polars: pip install 'qneurons[study]'") from None
+        raise StudyError("tables need polars; pip install 'qneurons[study]'") from None
 
     other = [field.name for field in dataclasses.fields(Run) if field.name not in RUN]
     names = (*RUN, *COLUMNS[:-1], "run", *other, *PROVENANCE)
