@@ -23,6 +23,7 @@ from qneurons.study.errors import StudyError
         ("lin1-2/7", "lin1-2/7", "lin1-2/7"),
         ("silu", "silu", "silu"),
         ("rrelu", "rrelu", "rrelu"),
+        ("relu2", "relu2", "relu2"),
     ],
 )
 def test_a_setting_has_a_name_and_is_fitted_to_the_epochs(text, name, setting):

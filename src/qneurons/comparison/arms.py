@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from qneurons.activations import rows
 from qneurons.conversion import OTHER_ACTIVATIONS
@@ -63,8 +64,15 @@ def parse_arms(settings: Iterable[str]) -> list[Arm]:
     return [Arm(BASE), *others]
 
 
+class SquaredReLU(nn.Module):
+    """max(x, 0)², which torch does not have."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(x).square()
+
+
 def rivals() -> dict[str, Callable[[], nn.Module]]:
-    """The plain activations that torch has as modules, by name."""
+    """The plain activations by name: those that torch has as modules, and ``relu2``."""
 
     def maker(module: type[nn.Module], **options: object) -> Callable[[], nn.Module]:
         return lambda: module(**options)
@@ -75,4 +83,4 @@ def rivals() -> dict[str, Callable[[], nn.Module]]:
         if row.module is not None
     }
     others = {cls.__name__.lower(): maker(cls) for cls in OTHER_ACTIVATIONS if cls != nn.Threshold}
-    return of_table | others
+    return of_table | others | {"relu2": SquaredReLU}
