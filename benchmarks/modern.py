@@ -138,7 +138,8 @@ def train_stage(stage: str, name: str, folder: Path, seconds: float) -> int:
     """Trains what the store lacks while there is time; returns the number of failures."""
     begin, task = time.monotonic(), TASKS[name]
     store = TrialStore.open(folder / name / "store", create=True)
-    store.begin_training(name, code := fingerprint(task.train), keep=False)
+    code = fingerprint(task.train)
+    store.begin_training(task.train.__qualname__, code, keep=False)
     specs = plan(task, stage, store.finished)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     content = provenance(device, shlex.join(sys.argv))

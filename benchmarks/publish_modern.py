@@ -6,6 +6,8 @@ Sentences are written by hand, around the markers in RESULTS.md.
 """
 
 import argparse
+import dataclasses
+import math
 import statistics
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from qneurons.report.comparisons import Metric, contrasts
 from qneurons.report.figures import setting_styles
 from qneurons.report.page import write_page
 from qneurons.report.rendering import (
+    NONE,
     Table,
     difference_texts,
     estimate_text,
@@ -34,7 +37,7 @@ ROOT = Path(__file__).parents[1]
 MODERN = ROOT / "results" / "modern"
 LEGEND = (
     "base is the network with the activation f itself; limit has f'(x)x in its place; c0.1 is the "
-    "q-activation with λ = 0.1; a5/16 is the q-activation with λ annealed from 5 over 16 epochs; "
+    "q-activation with λ = 0.1, and a5 that with λ annealed from 5 over the training; "
     "rrelu and relu2 (the square of ReLU) are plain activations in the place of ReLU. "
     "q-activations are evaluated in the limit. Every setting has its own learning rate, the best "
     "of three on validation data, with other seeds. Differences are paired by seed. p (Holm) is "
@@ -50,7 +53,7 @@ def tidy(store, stages):
             trial = store.finished[spec.id]
             fields = {"stage": stage, **dict(spec.params), "setting": spec.arm, "seed": spec.seed}
             fields |= {"diverged": trial.measured.diverged, "peak_bytes": trial.measured.peak_bytes}
-            fields |= {"provenance": trial.provenance}
+            fields |= store.records.provenance[trial.provenance]
             by_epoch = {"seconds": trial.measured.seconds, **trial.measured.metrics}
             for epoch, values in enumerate(zip(*by_epoch.values(), strict=True), 1):
                 rows.append(fields | {"epoch": epoch, **dict(zip(by_epoch, values, strict=True))})
@@ -89,10 +92,13 @@ class Outcome:
         self.over_best = self._contrasts(lambda cell: self.best_plain)
 
     def trials(self, stage, cell):
-        activation, setting = cell
         specs = [s for s in self.stages[stage] if (dict(s.params)["activation"], s.arm) == cell]
-        assert specs, f"{activation}, {setting} is not in {stage}"
         return [self.store.finished[spec.id] for spec in specs]
+
+    def costs(self, cell):
+        """The median time of an epoch and the peak of memory, measured alone on the device."""
+        (trial,) = self.trials("cost", cell)
+        return statistics.median(trial.measured.seconds or [0.0]), trial.measured.peak_bytes
 
     def _contrasts(self, of):
         """Every cell against another one, with Holm's correction over all of them."""
@@ -101,24 +107,19 @@ class Outcome:
         return {cell: found.get(named(cell)) for cell in self.finals}
 
     def rows(self, activation):
-        """The settings of an activation as ``compare`` has them, with the costs measured alone."""
+        """The settings of an activation as ``compare`` has them."""
         found = []
-        for cell in self.task.cells:
-            if cell[0] == activation:
-                alone = self.trials("cost", cell)[0].measured
-                rate = f"lr={self.chosen[cell][1]:g}"
-                trials, final, contrast = (
-                    self.trials("final", cell),
-                    self.finals[cell],
-                    self.over_base[cell],
-                )
-                costs = statistics.median(alone.seconds), alone.peak_bytes
-                found.append(Row(Arm(cell[1]), cell[1], rate, trials, final, contrast, *costs))
+        for setting in self.task.settings(activation):
+            cell = activation, setting
+            rate = f"lr={self.chosen[cell][1]:g}"
+            numbers = self.trials("final", cell), self.finals[cell], self.over_base[cell]
+            found.append(Row(Arm(setting), setting, rate, *numbers, *self.costs(cell)))
         return found
 
 
-def bold_if_shown(text, contrast):
-    return text if contrast.outcome == "unclear" else f"**{text}**"
+def value_text(final):
+    diverged = f" ({len(final.diverged)} diverged)" if final.diverged else ""
+    return estimate_text(final.estimate, final.metric) + diverged
 
 
 def summary_table(outcome):
@@ -127,22 +128,21 @@ def summary_table(outcome):
     settings = ["limit", "c0.1", task.annealed]
     body = []
     for activation in task.activations:
-        cells = [(activation, setting) for setting in settings]
-        texts = [estimate_text(outcome.finals[activation, BASE].estimate, metric)]
-        for cell in cells:
-            contrast = outcome.over_base.get(cell)
+        texts = [activation, value_text(outcome.finals[activation, BASE])]
+        for setting in settings:
+            contrast = outcome.over_base.get((activation, setting))
             if contrast is None:
                 texts.append("is base")
-            else:
-                text = " ".join(difference_texts(contrast.difference, metric))
-                texts.append(bold_if_shown(text, contrast))
-        body.append((activation, *texts))
+                continue
+            text = " ".join(difference_texts(contrast.difference, metric))
+            texts.append(text if contrast.outcome == "unclear" else f"**{text}**")
+        body.append(tuple(texts))
     better = "Larger" if metric.higher else "Smaller"
     unit = " in %, differences in points" if metric.percent else ", nats per byte"
     note = (
         f"{better} is better. Mean ± half of the 95 % t-interval over {len(SEEDS['final'])} seeds; "
         "differences from base are paired by seed, with their 95 % intervals, and bold if p ≤ 0.05 "
-        "with Holm's correction over the table."
+        "with Holm's correction over all settings of the task."
     )
     title = f"{task.title}: {metric.title}{unit}"
     return Table(title, ("activation", "base", *settings), tuple(body), note)
@@ -151,23 +151,22 @@ def summary_table(outcome):
 def ranking_table(outcome):
     """All of them in the order of their means, against the best plain activation."""
     metric, best = outcome.metric, named(outcome.best_plain)
-    cells = sorted(outcome.finals, key=lambda cell: outcome.finals[cell].estimate.mean)
+
+    def quality(cell):
+        mean = outcome.finals[cell].estimate.mean  # NaN if all trials diverged
+        return -math.inf if math.isnan(mean) else mean if metric.higher else -mean
+
     body = []
-    for cell in reversed(cells) if metric.higher else cells:
+    for cell in sorted(outcome.finals, key=quality, reverse=True):
         final, contrast = outcome.finals[cell], outcome.over_best[cell]
-        texts = [*cell, f"{outcome.chosen[cell][1]:g}", estimate_text(final.estimate, metric)]
+        texts = [*cell, f"{outcome.chosen[cell][1]:g}", value_text(final)]
         if contrast is None:
-            texts += ["the best plain one", "", "", ""]
+            texts += ["the best plain one", NONE, NONE, NONE]
         else:
             texts += [*difference_texts(contrast.difference, metric), p_text(contrast.p_holm)]
             texts += [contrast.outcome]
-        costs = [outcome.trials("cost", at)[0].measured for at in (cell, reference(cell))]
-        seconds, base_seconds = (statistics.median(cost.seconds) for cost in costs)
-        texts.append(f"×{seconds / base_seconds:.2f}")
-        if all(cost.peak_bytes for cost in costs):
-            texts.append(f"×{costs[0].peak_bytes / costs[1].peak_bytes:.2f}")
-        else:
-            texts.append("")
+        costs = zip(outcome.costs(cell), outcome.costs(reference(cell)), strict=True)
+        texts += [f"×{cost / base:.2f}" if cost and base else NONE for cost, base in costs]
         body.append(tuple(texts))
     columns = ("activation", "setting", "rate", metric.title, f"difference from {best}")
     columns += ("95 % interval", "p (Holm)", "verdict", "time", "memory")
@@ -182,9 +181,8 @@ def ranking_table(outcome):
 def search_table(outcome):
     """The validation metric at every rate."""
     task = outcome.task
-    metric = Metric(
-        task.validation, task.validation.replace("_", " "), task.higher, outcome.metric.percent
-    )
+    title = task.validation.replace("_", " ")
+    metric = dataclasses.replace(outcome.metric, name=task.validation, title=title)
     body = []
     for cell in task.cells:
         trials = outcome.trials("search", cell)
@@ -192,19 +190,21 @@ def search_table(outcome):
         for rate in task.rates:
             at_rate = [trial for trial in trials if dict(trial.spec.params)["lr"] == rate]
             final = final_values(named(cell), at_rate, metric)
-            diverged = f" ({len(final.diverged)} diverged)" if final.diverged else ""
-            mark = " *" if rate == outcome.chosen[cell][1] else ""
-            texts.append(estimate_text(final.estimate, metric) + diverged + mark)
+            texts.append(value_text(final) + " *" * (rate == outcome.chosen[cell][1]))
         body.append((*cell, *texts))
     columns = ("activation", "setting", *(f"lr={rate:g}" for rate in task.rates))
-    note = f"Mean over {len(SEEDS['search'])} seeds; * is the rate that was chosen."
+    ends = sum(rate in (task.rates[0], task.rates[-1]) for _, rate in outcome.chosen.values())
+    note = (
+        f"Mean over {len(SEEDS['search'])} seeds; * is the rate that was chosen. {ends} of the "
+        f"{len(body)} chosen rates are at an end of the range."
+    )
     return Table(f"The search: {metric.title}", columns, tuple(body), note)
 
 
 def draw(outcome):
     """The gains of all settings over their plain activations."""
     rows = [
-        Row(Arm(named((f, row.arm.name))), *list(vars(row).values())[1:])
+        dataclasses.replace(row, arm=Arm(named((f, row.arm.name))))
         for f in outcome.task.activations
         for row in outcome.rows(f)
     ]

@@ -59,6 +59,8 @@ def load(device):
     for path in sorted(path for path in paths if not {*path.parts} & (SKIPPED | TABLES)):
         share = zlib.crc32(path.as_posix().encode()) % 10
         parts[{0: 1, 1: 2}.get(share, 0)].append((library / path).read_bytes())
+    if not all(parts):
+        raise FileNotFoundError(f"{library} has no source files; run a Python that brings them")
     texts = (torch.frombuffer(bytearray(b"".join(part)), dtype=torch.uint8) for part in parts)
     return tuple(text.to(device) for text in texts)
 

@@ -139,7 +139,7 @@ def test_what_is_published(modern, tmp_path, monkeypatch):
         ("search", 64),  # diverged trials have no epoch
     ]
     page = (tmp_path / "modern" / "cifar" / "report.md").read_text()
-    assert "lr=4" in page
+    assert "8 of the 8 chosen rates are at an end of the range" in page
     assert "(2 diverged)" in page
     assert (tmp_path / "modern" / "cifar" / "gains.png").exists()
 
