@@ -148,7 +148,7 @@ def train_stage(stage: str, name: str, folder: Path, seconds: float) -> int:
     num_failed = 0
     for spec in specs:
         since = time.monotonic()
-        if since - begin + max(took, default=0) > seconds:
+        if since - begin + max(took[-3:], default=0) > seconds:
             break
         with store.reserve([spec.id]) as reservation:  # which also refreshes the store
             if spec.id in store.finished or not reservation.ids:

@@ -24,10 +24,10 @@ PIXELS = 32
 SHIFT = 2  # pixels, to each side
 NUM_VALIDATION = 5000  # the last training images: they choose the rate, and train nothing
 MOMENTUM, WEIGHT_DECAY = 0.85, 1.3e-3
-BIAS_RATE = 16  # times the rate of the weights
+BIAS_RATE = 16  # of normalisations, times the rate of the weights
 LABEL_SMOOTHING = 0.2
 RISE, LAST_RATE = 0.2, 0.05  # the rate peaks after this part of the steps, and ends at this part
-EVALUATED_AT_ONCE = 2500
+EVALUATED_AT_ONCE = 1000
 ACTIVATIONS = {
     "relu": nn.ReLU,
     "gelu": nn.GELU,
@@ -58,7 +58,9 @@ SIZES = {
 def load(device):
     """Images as N × row × column × colour and labels: of training, validation and test."""
     data = load_dataset("cifar10", os.environ.get("QNEURONS_DATA"))
-    images, test_images = (x.permute(0, 2, 3, 1).to(device) for x in (data.x_train, data.x_test))
+    images, test_images = (
+        x.permute(0, 2, 3, 1).contiguous().to(device) for x in (data.x_train, data.x_test)
+    )
     labels, test_labels = data.y_train.to(device), data.y_test.to(device)
     split = len(labels) - NUM_VALIDATION
     return (
@@ -141,7 +143,7 @@ def augmented(images, batch, is_flipped, generator):
 
 
 def bfloat16(device):
-    """Many CPUs are slow in it."""
+    """Autocast, except on a CPU: many are slow in bfloat16."""
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type != "cpu")
 
 
@@ -168,10 +170,11 @@ def train(trial):
     images, labels = images[: size.num_train], labels[: size.num_train]
     validation, test = ([part[: size.num_test] for part in parts] for parts in (validation, test))
 
-    model = trial.convert(ResNet(size.widths, activation, whitening(images[:5000]).cpu()))
+    model = trial.convert(ResNet(size.widths, activation, whitening(images[:1000]).cpu()))
     model = model.to(device, memory_format=torch.channels_last)
-    trained = [part for part in model.parameters() if part.requires_grad]
-    biases, weights = ([p for p in trained if (p.ndim == 1) == is_1d] for is_1d in (True, False))
+    trained = {name: part for name, part in model.named_parameters() if part.requires_grad}
+    biases = [part for name, part in trained.items() if "norm" in name]
+    weights = [part for name, part in trained.items() if "norm" not in name]
     groups = [
         {"params": weights, "lr": rate, "weight_decay": WEIGHT_DECAY},
         {"params": biases, "lr": BIAS_RATE * rate, "weight_decay": WEIGHT_DECAY / BIAS_RATE},
