@@ -162,7 +162,7 @@ def accuracy(model, images, labels):
 
 def train(trial):
     size = SIZES[trial.params.get("size", "full")]
-    rate = trial.params.get("lr", 1.0) * size.batch / 1000
+    rate = trial.params.get("lr", 1.0) * size.batch / 1000  # lr is for a batch of 1000
     activation = ACTIVATIONS[trial.params.get("activation", "gelu")]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.backends.cudnn.benchmark = True  # all batches have the same shape

@@ -61,3 +61,4 @@ def test_every_rival_is_an_activation():
         assert isinstance(module, nn.Module)
         assert module(torch.randn(3, 4)).shape == (3, 4)
     assert rivals()["gelu_tanh"]().approximate == "tanh"
+    assert rivals()["relu2"]()(torch.tensor([-3.0, 3.0])).tolist() == [0, 9]
