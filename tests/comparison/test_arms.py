@@ -23,6 +23,7 @@ from qneurons.study.errors import StudyError
         ("lin1-2/7", "lin1-2/7", "lin1-2/7"),
         ("silu", "silu", "silu"),
         ("rrelu", "rrelu", "rrelu"),
+        ("relu2", "relu2", "relu2"),
     ],
 )
 def test_a_setting_has_a_name_and_is_fitted_to_the_epochs(text, name, setting):
@@ -60,3 +61,4 @@ def test_every_rival_is_an_activation():
         assert isinstance(module, nn.Module)
         assert module(torch.randn(3, 4)).shape == (3, 4)
     assert rivals()["gelu_tanh"]().approximate == "tanh"
+    assert rivals()["relu2"]()(torch.tensor([-3.0, 3.0])).tolist() == [0, 9]

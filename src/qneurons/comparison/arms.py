@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
-from qneurons.activations import rows
+from qneurons.activations import Activation, rows
 from qneurons.conversion import OTHER_ACTIVATIONS
 from qneurons.schedules import EXAMPLES, FORMS, Annealed, Schedule
 from qneurons.study.errors import StudyError
@@ -63,16 +63,31 @@ def parse_arms(settings: Iterable[str]) -> list[Arm]:
     return [Arm(BASE), *others]
 
 
+class Plain(nn.Module):
+    """An activation of the table for which torch has no module, such as ``relu2``."""
+
+    def __init__(self, row: Activation) -> None:
+        super().__init__()
+        self.row = row
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.row.f(x, **self.row.parameters)
+
+    def extra_repr(self) -> str:
+        return self.row.name
+
+
 def rivals() -> dict[str, Callable[[], nn.Module]]:
-    """The plain activations that torch has as modules, by name."""
+    """The plain activations by name: those of the table, and the others that torch has."""
 
     def maker(module: type[nn.Module], **options: object) -> Callable[[], nn.Module]:
         return lambda: module(**options)
 
     of_table = {
         row.name: maker(row.module, **row.parameters, **row.options)
-        for row in rows()
         if row.module is not None
+        else maker(Plain, row=row)
+        for row in rows()
     }
     others = {cls.__name__.lower(): maker(cls) for cls in OTHER_ACTIVATIONS if cls != nn.Threshold}
     return of_table | others

@@ -1,0 +1,259 @@
+"""Publishes what modern.py trained: results/modern, and the tables of RESULTS.md.
+
+    python benchmarks/publish_modern.py STORE
+
+Sentences are written by hand, around the markers in RESULTS.md.
+"""
+
+import argparse
+import dataclasses
+import math
+import statistics
+from pathlib import Path
+
+import polars as pl
+from modern import BASE, RIVALS, SEEDS, TASKS, best_rate, plan
+from pages import write_between
+
+from qneurons.comparison.arms import Arm
+from qneurons.comparison.page import draw_gains, gain_table
+from qneurons.comparison.results import Row, final_values
+from qneurons.comparison.store import TrialStore
+from qneurons.provenance import versions
+from qneurons.report.comparisons import Metric, contrasts
+from qneurons.report.figures import setting_styles
+from qneurons.report.page import write_page
+from qneurons.report.rendering import (
+    NONE,
+    Table,
+    difference_texts,
+    estimate_text,
+    p_text,
+    to_markdown,
+)
+from qneurons.report.sections import Drawing, Section
+
+ROOT = Path(__file__).parents[1]
+MODERN = ROOT / "results" / "modern"
+LEGEND = (
+    "base is the network with the activation f itself; limit has f'(x)x in its place; c0.1 is the "
+    "q-activation with λ = 0.1, and a5 that with λ annealed from 5 over the training; "
+    "rrelu and relu2 (the square of ReLU) are plain activations in the place of ReLU. "
+    "q-activations are evaluated in the limit. Every setting has its own learning rate, the best "
+    "of three on validation data, with other seeds. Differences are paired by seed. p (Holm) is "
+    "corrected over all settings of the task."
+)
+
+
+def tidy(store, stages):
+    """One row for every epoch of every trial."""
+    rows = []
+    for stage, specs in stages.items():
+        for spec in specs:
+            trial = store.finished[spec.id]
+            fields = {"stage": stage, **dict(spec.params), "setting": spec.arm, "seed": spec.seed}
+            fields |= {"diverged": trial.measured.diverged, "peak_bytes": trial.measured.peak_bytes}
+            fields |= store.records.provenance[trial.provenance]
+            by_epoch = {"seconds": trial.measured.seconds, **trial.measured.metrics}
+            for epoch, values in enumerate(zip(*by_epoch.values(), strict=True), 1):
+                rows.append(fields | {"epoch": epoch, **dict(zip(by_epoch, values, strict=True))})
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def named(cell):
+    return " ".join(cell)
+
+
+def reference(cell):
+    """What a setting is compared with: its own plain activation."""
+    return cell[0], BASE
+
+
+class Outcome:
+    """The numbers of a task."""
+
+    def __init__(self, task, store):
+        self.task, self.store = task, store
+        self.stages = {stage: plan(task, stage, store.finished) for stage in SEEDS}
+        specs = [spec for part in self.stages.values() for spec in part]
+        if missing := [spec for spec in specs if spec.id not in store.finished]:
+            raise SystemExit(f"{len(missing)} trials are missing, as {missing[0]}; train them")
+        words = task.metric.replace("_", " ")
+        percent = "accuracy" in words
+        self.metric = Metric(task.metric, words, higher=task.higher, percent=percent)
+        self.chosen = {cell: best_rate(task, cell, store.finished) for cell in task.cells}
+        plain = [cell for cell in task.cells if cell[1] in (BASE, *RIVALS)]
+        self.best_plain = max(plain, key=self.chosen.get)  # by validation, in the search
+        self.finals = {
+            cell: final_values(named(cell), self.trials("final", cell), self.metric)
+            for cell in task.cells
+        }
+        self.over_base = self._contrasts(reference)
+        self.over_best = self._contrasts(lambda cell: self.best_plain)
+
+    def trials(self, stage, cell):
+        specs = [s for s in self.stages[stage] if (dict(s.params)["activation"], s.arm) == cell]
+        return [self.store.finished[spec.id] for spec in specs]
+
+    def costs(self, cell):
+        """The median time of an epoch and the peak of memory, measured alone on the device."""
+        (trial,) = self.trials("cost", cell)
+        return statistics.median(trial.measured.seconds or [0.0]), trial.measured.peak_bytes
+
+    def _contrasts(self, of):
+        """Every cell against another one, with Holm's correction over all of them."""
+        pairs = [(named(cell), named(of(cell))) for cell in self.finals if of(cell) != cell]
+        found = {row.setting: row for row in contrasts(self.finals.values(), lambda _: pairs)}
+        return {cell: found.get(named(cell)) for cell in self.finals}
+
+    def rows(self, activation):
+        """The settings of an activation as ``compare`` has them."""
+        found = []
+        for setting in self.task.settings(activation):
+            cell = activation, setting
+            rate = f"lr={self.chosen[cell][1]:g}"
+            numbers = self.trials("final", cell), self.finals[cell], self.over_base[cell]
+            found.append(Row(Arm(setting), setting, rate, *numbers, *self.costs(cell)))
+        return found
+
+
+def value_text(final):
+    diverged = f" ({len(final.diverged)} diverged)" if final.diverged else ""
+    return estimate_text(final.estimate, final.metric) + diverged
+
+
+def summary_table(outcome):
+    """One line for each activation: base, and the differences of the settings from it."""
+    task, metric = outcome.task, outcome.metric
+    settings = ["limit", "c0.1", task.annealed]
+    body = []
+    for activation in task.activations:
+        texts = [activation, value_text(outcome.finals[activation, BASE])]
+        for setting in settings:
+            contrast = outcome.over_base.get((activation, setting))
+            if contrast is None:
+                texts.append("is base")
+                continue
+            text = " ".join(difference_texts(contrast.difference, metric))
+            texts.append(text if contrast.outcome == "unclear" else f"**{text}**")
+        body.append(tuple(texts))
+    better = "Larger" if metric.higher else "Smaller"
+    unit = " in %, differences in points" if metric.percent else ", nats per byte"
+    note = (
+        f"{better} is better. Mean ± half of the 95 % t-interval over {len(SEEDS['final'])} seeds; "
+        "differences from base are paired by seed, with their 95 % intervals, and bold if p ≤ 0.05 "
+        "with Holm's correction over all settings of the task."
+    )
+    title = f"{task.title}: {metric.title}{unit}"
+    return Table(title, ("activation", "base", *settings), tuple(body), note)
+
+
+def ranking_table(outcome):
+    """All of them in the order of their means, against the best plain activation."""
+    metric, best = outcome.metric, named(outcome.best_plain)
+
+    def quality(cell):
+        mean = outcome.finals[cell].estimate.mean  # NaN if all trials diverged
+        return -math.inf if math.isnan(mean) else mean if metric.higher else -mean
+
+    body = []
+    for cell in sorted(outcome.finals, key=quality, reverse=True):
+        final, contrast = outcome.finals[cell], outcome.over_best[cell]
+        texts = [*cell, f"{outcome.chosen[cell][1]:g}", value_text(final)]
+        if contrast is None:
+            texts += ["the best plain one", NONE, NONE, NONE]
+        else:
+            texts += [*difference_texts(contrast.difference, metric), p_text(contrast.p_holm)]
+            texts += [contrast.outcome]
+        costs = zip(outcome.costs(cell), outcome.costs(reference(cell)), strict=True)
+        texts += [f"×{cost / base:.2f}" if cost and base else NONE for cost, base in costs]
+        body.append(tuple(texts))
+    columns = ("activation", "setting", "rate", metric.title, f"difference from {best}")
+    columns += ("95 % interval", "p (Holm)", "verdict", "time", "memory")
+    note = (
+        f"{best} is the best plain activation on the validation data of the search. Time of an "
+        "epoch with its evaluation, and peak memory, are against base of the same activation, "
+        "measured alone on the device."
+    )
+    return Table(f"{outcome.task.title}: all settings in their order", columns, tuple(body), note)
+
+
+def search_table(outcome):
+    """The validation metric at every rate."""
+    task = outcome.task
+    title = task.validation.replace("_", " ")
+    metric = dataclasses.replace(outcome.metric, name=task.validation, title=title)
+    body = []
+    for cell in task.cells:
+        trials = outcome.trials("search", cell)
+        texts = []
+        for rate in task.rates:
+            at_rate = [trial for trial in trials if dict(trial.spec.params)["lr"] == rate]
+            final = final_values(named(cell), at_rate, metric)
+            texts.append(value_text(final) + " *" * (rate == outcome.chosen[cell][1]))
+        body.append((*cell, *texts))
+    columns = ("activation", "setting", *(f"lr={rate:g}" for rate in task.rates))
+    ends = sum(rate in (task.rates[0], task.rates[-1]) for _, rate in outcome.chosen.values())
+    note = (
+        f"Mean over {len(SEEDS['search'])} seeds; * is the rate that was chosen. {ends} of the "
+        f"{len(body)} chosen rates are at an end of the range."
+    )
+    return Table(f"The search: {metric.title}", columns, tuple(body), note)
+
+
+def draw(outcome):
+    """The gains of all settings over their plain activations."""
+    rows = [
+        dataclasses.replace(row, arm=Arm(named((f, row.arm.name))))
+        for f in outcome.task.activations
+        for row in outcome.rows(f)
+    ]
+    styles = {}
+    for f in outcome.task.activations:
+        settings = outcome.task.settings(f)
+        styles |= {named((f, s)): style for s, style in setting_styles(settings).items()}
+    caption = "Gain over the plain activation: mean with 95 % t-interval, and a dot for every seed."
+    figure = draw_gains(rows, styles)
+    return Drawing("gains", "gain over the plain activation of every setting", caption, figure)
+
+
+def facts(store):
+    contents = store.records.provenance.values()
+    names = ("device", "torch", "triton", "python", "qneurons", "commit", "command")
+    found = [(name, sorted({str(content.get(name, "")) for content in contents})) for name in names]
+    made = ", ".join(f"{key} {value}" for key, value in versions().items() if key != "triton")
+    return [*found, ("report made with", [made])]
+
+
+def publish(name, task, folder):
+    """Writes rows and page of a task; returns its tables for RESULTS.md."""
+    store = TrialStore.open(folder / name / "store", readonly=True)
+    outcome = Outcome(task, store)
+    target = MODERN / name
+    tables = [summary_table(outcome), ranking_table(outcome)]
+    each = [
+        gain_table(outcome.rows(activation), f", {activation}, each setting at its own best rate")
+        for activation in task.activations
+    ]
+    sections = [
+        Section("answer", "All activations", figures=[draw(outcome)], tables=tables),
+        Section("activations", "Activation by activation", tables=each),
+        Section("search", "How the rates were chosen", tables=[search_table(outcome)]),
+        Section("provenance", "Provenance", facts=facts(store)),
+    ]
+    counts = [(f"trials of {stage}", len(specs)) for stage, specs in outcome.stages.items()]
+    write_page(target, task.title, counts, sections, LEGEND)
+    tidy(store, outcome.stages).write_parquet(target / "rows.parquet")
+    return "\n\n".join(map(to_markdown, tables))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("store", type=Path)
+    folder = parser.parse_args().store
+    texts = [publish(name, task, folder) for name, task in TASKS.items()]
+    write_between(ROOT / "RESULTS.md", "modern", "\n\n".join(texts))
+
+
+if __name__ == "__main__":
+    main()
