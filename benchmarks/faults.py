@@ -73,6 +73,7 @@ def campaign(options, folder: Path) -> tuple[list[kills.Killing], list[Fault]]:
         most, trials = options.damages, options.trials
     killing = []
     for at_once, enough, until in zip((1, 2, 4), wanted, shares, strict=True):
+        # SIGKILL twice as often as each of the others
         ways = (kills.KILL, kills.KILL, *(kills.OTHERS if at_once == 4 else ()))
         killer = kills.Killer(
             long, folder, expected, at_once=at_once, seed=options.seed + at_once, ways=ways
