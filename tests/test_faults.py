@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -112,47 +113,49 @@ def test_only_a_line_and_its_hint_are_an_error_as_it_should_be():
         (kills.TERM, 130, "", kills.TERM, False),
         (kills.TERM, 0, "", None, False),  # it had finished before
         (kills.TERM, 70, "Traceback", None, True),
-        (kills.STOP, 0, "", kills.STOP, False),
-        (kills.STOP, 1, SPACE, None, True),
         (kills.LIMIT, 1, SPACE, kills.LIMIT, False),
         (kills.LIMIT, 1, "error: no hint\n", None, True),
     ],
 )
 def test_only_the_right_end_survives_a_blow(store, tmp_path, way, code, said, survived, fails):
     killer = kills.Killer(Command(tmp_path), tmp_path, results(store), at_once=4, seed=0)
-    fate = kills.Fate(way, random.Random(0), kills.Pace(), 0.0)
-    fate.is_over = True
     reported = {RUNS[0].id: 3}  # one more than is there
     process = Process(0, 0, 0, 0.0, code=code, said=said, reported=reported)
+    fate = kills.Fate([way], random.Random(0), kills.Pace(), process)
+    fate.is_over, fate.num_stops = True, 2
     killer._account(process, fate, store.folder, {})
     assert bool(killer.found.failures) == fails
-    assert killer.found.others == dict.fromkeys(kills.OTHERS, 0) | (
-        {survived: 1} if survived else {}
-    )
+    others = {kills.STOP: 0 if fails else 2, **({survived: 1} if survived else {})}
+    assert killer.found.others == dict.fromkeys(kills.OTHERS, 0) | others
     assert killer.found.kills == (code == -9)
     assert killer.found.verdict.lost == (not fails)
 
 
-def test_a_blow_stops_and_continues_or_terminates(tmp_path):
+def test_a_blow_stops_and_continues_and_the_next_one_follows():
     with subprocess.Popen(["sleep", "60"]) as child:
         process = Process(child.pid, 0, 0, 0.0)
 
-        def state():
-            return Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-        def wait_for(wanted):
-            while (state() == "T") != wanted:
+        def wait_for(stopped):
+            stat = Path(f"/proc/{child.pid}/stat")
+            while (stat.read_text().rpartition(")")[2].split()[0] == "T") != stopped:
                 time.sleep(0.001)
 
-        fate = kills.Fate(kills.STOP, random.Random(0), kills.Pace(), 0.0)
-        fate.strike(process)
-        wait_for(True)
-        assert fate.moment(process) > time.monotonic()
-        fate.strike(process)
-        wait_for(False)
-        assert fate.moment(process) is None
-        kills.Fate(kills.TERM, random.Random(0), kills.Pace(), 0.0).strike(process)
+        fate = kills.Fate([kills.STOP], random.Random(0), kills.Pace(), process)
+        for num_stops in range(2):
+            assert fate.num_stops == num_stops
+            fate.strike(process)
+            wait_for(True)
+            assert fate.moment(process) > time.monotonic()
+            fate.strike(process)
+            wait_for(False)
+            assert not fate.is_over
+        limiting = kills.Fate([kills.LIMIT], random.Random(0), kills.Pace(), process)
+        limiting.strike(process)
+        assert resource.prlimit(child.pid, resource.RLIMIT_FSIZE)[0] < kills.LARGEST
+        ending = kills.Fate([kills.TERM], random.Random(0), kills.Pace(), process)
+        ending.strike(process)
         assert child.wait() == -signal.SIGTERM
+        assert limiting.moment(process) is ending.moment(process) is None
 
 
 def test_everything_that_must_not_be_is_named():

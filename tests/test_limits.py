@@ -105,6 +105,12 @@ def test_infinity_has_the_limit_where_there_is_one(backend, row):
     torch.testing.assert_close(slope, expected, rtol=0, atol=1e-6)
 
 
+def test_a_slope_of_zero_has_the_limit_zero_at_minus_infinity(backend):
+    row = resolve("leaky_relu", negative_slope=0.0)
+    for result in value_and_slope(backend, torch.tensor([-math.inf]), row):
+        assert result.item() == 0
+
+
 @each_row
 def test_nan_stays_nan_and_alone(backend, row):
     x = torch.full((3000,), 0.01)

@@ -53,36 +53,57 @@ class Pace:
 
 
 class Fate:
-    """What hits a process, and when: at a random moment, or about when it saves."""
+    """What hits a process, and when: at a random moment, or about when it saves.
 
-    def __init__(self, way: str, draw: random.Random, pace: Pace, started: float) -> None:
-        self.way, self.is_stopped, self.is_over = way, False, way == LIMIT
-        self.saving = draw.randint(1, LIFE) if draw.random() < 0.5 else None
-        if self.saving is None:
+    A process that was stopped and goes on is hit again.
+    """
+
+    def __init__(
+        self, ways: Sequence[str], draw: random.Random, pace: Pace, process: Process
+    ) -> None:
+        self._ways, self._draw, self._pace = ways, draw, pace
+        self.num_stops, self.is_over = 0, False
+        self._choose(process)
+
+    def _choose(self, process: Process) -> None:
+        self.way, self._is_stopped = self._draw.choice(self._ways), False
+        savings, pace = len(process.savings), self._pace
+        self._saving = savings + self._draw.randint(1, LIFE) if self._draw.random() < 0.5 else None
+        if self._saving is None:
             start_s, epoch_s = map(statistics.median, (pace.start_s, pace.epoch_s))
-            self._moment = started + draw.uniform(0, start_s + LIFE * epoch_s)
+            life_s = LIFE * epoch_s + (0.0 if savings else start_s)
+            self._moment = time.monotonic() + self._draw.uniform(0, life_s)
         else:
-            self._delay_s = draw.uniform(0, 1.2 * statistics.median(pace.saving_s))
+            self._delay_s = self._draw.uniform(0, 1.2 * statistics.median(pace.saving_s))
 
     def moment(self, process: Process) -> float | None:
         if self.is_over:
             return None
-        if self.saving is None:
+        if self._saving is None:
             return self._moment
-        if len(process.savings) < self.saving:
+        if len(process.savings) < self._saving:
             return None
-        return process.savings[self.saving - 1] + self._delay_s
+        return process.savings[self._saving - 1] + self._delay_s
 
     def strike(self, process: Process) -> None:
+        if self._is_stopped:
+            os.kill(process.pid, signal.SIGCONT)
+            self.num_stops += 1
+            self._choose(process)
+            return
+        if self.way == STOP:
+            os.kill(process.pid, signal.SIGSTOP)
+            self._is_stopped, self._saving = True, None
+            self._moment = time.monotonic() + STOPPED_S
+            return
         if self.way == KILL:
             process.kill()
-        elif self.way == STOP and not self.is_stopped:
-            os.kill(process.pid, signal.SIGSTOP)
-            self.is_stopped, self.saving = True, None
-            self._moment = time.monotonic() + STOPPED_S
+        elif self.way == TERM:
+            os.kill(process.pid, signal.SIGTERM)
         else:
-            os.kill(process.pid, signal.SIGCONT if self.is_stopped else signal.SIGTERM)
-            self.is_over = True
+            limits = self._draw.randrange(LARGEST), resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, limits)
+        self.is_over = True
 
 
 class Killer:
@@ -143,15 +164,8 @@ class Killer:
         self.found.studies += 1
 
     def _start(self, store: Path, *, is_hit: bool) -> tuple[Process, Fate | None]:
-        way = self._draw.choice(self._ways)
-        limits = self._draw.randrange(LARGEST), resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-
-        def limit() -> None:
-            if is_hit and way == LIMIT:
-                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-        process = start(self._command, store, first=limit)
-        fate = Fate(way, self._draw, self._pace, process.started) if is_hit else None
+        process = start(self._command, store)
+        fate = Fate(self._ways, self._draw, self._pace, process) if is_hit else None
         return process, fate
 
     def _account(
@@ -164,7 +178,6 @@ class Killer:
         survived = {
             KILL: process.killed,
             TERM: process.code in STOPPED_CODES,
-            STOP: process.code == 0,
             LIMIT: "free some space" in (process.error or ""),
         }[way]
         if process.killed:
@@ -175,6 +188,7 @@ class Killer:
         elif process.code != 0:
             self.found.failures.append(f"{way}, exit code {process.code}: {process.said}")
             return True
+        self.found.others[STOP] += fate.num_stops if fate else 0
         self.found.verdict += judge(store, self._undisturbed, reported=reported)
         return process.code == 0
 

@@ -1,6 +1,8 @@
 """``qneurons study run`` in processes that can be killed and that report what they have saved."""
 
 import contextlib
+import functools
+import io
 import math
 import os
 import re
@@ -15,13 +17,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# What a command imports when it runs is imported once here, not in every process.
-import sklearn.datasets  # noqa: F401
 import torch
-import torch._dynamo
+import torch._dynamo  # training imports it; a fork has it already
 
 import qneurons.cli.training
 import qneurons.study.spec
+from qneurons.study.data import load_dataset
 from qneurons.study.execution import session, worker
 from qneurons.study.store import Store
 
@@ -41,6 +42,7 @@ activation = {activations}
 setting = "c0.1"
 batch_size = 64
 learning_rate = 0.05
+held_out = 1000  # of 1200 images: short epochs have more saves
 
 [[grid]]  # diverges
 dataset = "digits"
@@ -141,6 +143,7 @@ def start(command: Command, store: Path, *, first: Callable[[], object] = lambda
 
     ``first`` is called there before anything else.
     """
+    _prepare()
     reading, writing = os.pipe()
     output, standard = os.pipe()
     with warnings.catch_warnings():
@@ -152,6 +155,15 @@ def start(command: Command, store: Path, *, first: Callable[[], object] = lambda
     os.close(standard)
     LIVING.add(pid)
     return Process(pid, reading, output, time.monotonic())
+
+
+@functools.cache
+def _prepare() -> None:
+    """Does once what every process would do when it starts: imports and reading the data."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        qneurons.cli.app(["study", "list"], standalone_mode=False)
+    data = load_dataset("digits")
+    session.load_dataset = lambda name, **options: data
 
 
 def finish(command: Command, store: Path, *, first: Callable[[], object] = lambda: None) -> Process:

@@ -133,9 +133,10 @@ def q_relu2(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
 def q_leaky_relu(
     x: Tensor, delta: Tensor, with_slope: bool, negative_slope: float
 ) -> ValueAndSlope:
-    _, relu_slope = q_relu(x, delta, True)
-    assert relu_slope is not None
-    slope = negative_slope + (1 - negative_slope) * relu_slope
+    negative, q = x < 0, 1 + delta
+    beside = torch.where(negative, negative_slope, torch.ones_like(x))
+    crossed = torch.where(negative, q - negative_slope, q * negative_slope - 1) / delta
+    slope = unless_nan(x, torch.where(delta < -1, crossed, beside))
     return _times(x, slope), slope
 
 

@@ -70,16 +70,16 @@ def test_a_file_is_as_wide_as_a_table_needs(capsys):
 
 
 def test_control_characters_are_written_out(capsys):
-    text = "a\x1b]0;title\x07\x9b2J\tb\n"
+    text = "a\x1b]0;title\x07\x9b2J\u202e\tb\n"
     table = Table("column")
     table.add_row(text)
     console().print(text, table)
     with pytest.raises(typer.Exit), one_line_errors(debug=False):
         raise StudyError(text)
     captured = capsys.readouterr()
-    assert captured.out.count("a\\x1b]0;title\\x07\\x9b2J") == 2
-    assert captured.err == "error: a\\x1b]0;title\\x07\\x9b2J b\n"
-    assert not {"\x1b", "\x07", "\x9b"} & set(captured.out)
+    assert captured.out.count("a\\x1b]0;title\\x07\\x9b2J\\u202e") == 2
+    assert captured.err == "error: a\\x1b]0;title\\x07\\x9b2J\\u202e b\n"
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(captured.out)
 
 
 def test_a_terminal_breaks_lines_between_words(monkeypatch, capsys):

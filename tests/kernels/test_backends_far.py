@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from qneurons.activations import rows
+from qneurons.activations import Activation, resolve, rows
 from qneurons.closed_forms import SELU_ALPHA, SELU_SCALE
 from qneurons.kernels import kernel_row, plain
 from qneurons.noise import seeded_delta
@@ -23,7 +23,6 @@ RELU = (0.0, 0.0), 0.0, (1.0, 0.0)
 LINES = {  # f far below zero, as slope and constant; f(0); f far above zero
     "sigmoid": ((0, 0), 0.5, (0, 1)),
     "tanh": ((0, -1), 0, (0, 1)),
-    "leaky_relu": ((0.01, 0), 0, (1, 0)),
     "elu": ((0, -1), 0, (1, 0)),
     "selu": ((0, -SELU_SCALE * SELU_ALPHA), 0, (SELU_SCALE, 0)),
     "celu": ((0, -1), 0, (1, 0)),
@@ -35,10 +34,15 @@ LINES = {  # f far below zero, as slope and constant; f(0); f far above zero
     "identity": ((1, 0), 0, (1, 0)),
     **dict.fromkeys(("relu", "silu", "gelu", "gelu_tanh", "quick_gelu", "mish", "hardswish"), RELU),
 }
+ROWS = {row.name: row for row in rows()} | {
+    f"leaky_relu {slope}": resolve("leaky_relu", negative_slope=slope)
+    for slope in (-0.5, 0.0, 1.0, 1e10)
+}
 
 
-def limits(name: str, x: float, delta: float) -> tuple[float, float]:
+def limits(row: Activation, x: float, delta: float) -> tuple[float, float]:
     """g and dg/dx far from zero, where f is a straight line."""
+    name, leaky = row.name, (row.parameters.get("negative_slope"), 0)
     if math.isnan(x) or (name == "sin" and math.isinf(x)):
         return NAN, 1.0 if name == "identity" else NAN
     q = 1 + delta
@@ -49,7 +53,7 @@ def limits(name: str, x: float, delta: float) -> tuple[float, float]:
     if name == "softsign" and math.isfinite(x):  # it comes near to its lines too slowly
         at_x, at_b = 1 / (1 + abs(x)), 1 / (1 + abs(q * x))
         return (q * x * at_b - x * at_x) / delta, (q * at_b**2 - at_x**2) / delta
-    below, middle, above = LINES[name]
+    below, middle, above = (leaky, *RELU[1:]) if name == "leaky_relu" else LINES[name]
     x_slope, x_constant = above if x > 0 else below
     b_slope, b_constant = (0, middle) if q == 0 else above if (x > 0) == (q > 0) else below
     slope = (q * b_slope - x_slope) / delta
@@ -65,7 +69,7 @@ CASES = [(torch.float32, 1.0), *((dtype, 0.0) for dtype in DTYPES)]
 
 
 @pytest.mark.parametrize(("dtype", "phi"), CASES, ids=str)
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row.name)
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_far_from_zero_g_and_its_slope_have_their_limits(backend, row, dtype, phi):
     if not backend.supports(dtype, f"q_{row.name}"):
         pytest.skip(f"{dtype} is served by plain torch")
@@ -84,7 +88,7 @@ def test_far_from_zero_g_and_its_slope_have_their_limits(backend, row, dtype, ph
     value = backend.forward(x, *law, *kernel_row(row))
     slope = backend.backward(torch.full_like(x, 2), x, *law, *kernel_row(row)) / 2
     pairs = zip(x.flatten().tolist(), delta.flatten().tolist(), strict=True)
-    expected = torch.tensor([limits(row.name, *pair) for pair in pairs], dtype=torch.float64)
+    expected = torch.tensor([limits(row, *pair) for pair in pairs], dtype=torch.float64)
     close = {"rtol": max(2e-5, torch.finfo(dtype).eps), "atol": 5e-5, "equal_nan": True}
     for got, want in zip((value, slope), expected.unbind(1), strict=True):
         torch.testing.assert_close(got.cpu().flatten(), want.to(dtype), **close)

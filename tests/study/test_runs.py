@@ -95,6 +95,12 @@ class TestRun:
         assert whole.id == real.id
         assert type(whole.learning_rate) is float
 
+    @pytest.mark.parametrize("name", ["dataset", "network", "activation", "setting", "augment"])
+    @pytest.mark.parametrize("text", ["\x1b[2J", "two\nlines", "\u202eturned"])
+    def test_names_are_printable(self, name, text):
+        with pytest.raises(ValueError, match=f"{name} must be printable text, got "):
+            dataclasses.replace(RUN, **{name: text})
+
     def test_is_a_frozen_ordered_value(self):
         assert sorted([dataclasses.replace(RUN, seed=4), RUN])[0] is RUN
         assert len({RUN, dataclasses.replace(RUN)}) == 1

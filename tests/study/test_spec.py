@@ -280,6 +280,10 @@ class TestMistakes:
         write(name="deeper/b.toml", text=text.replace("b.toml", "a.toml"))
         expect("b.toml: include: '../deeper/a.toml'", name="deeper/a.toml")
 
+    def test_including_a_name_that_no_file_has(self, write):
+        write(name="mine.toml", text='title = "t"\nepochs = 1\ninclude = ["a\\u0000.toml"]')
+        expect(r"unknown study 'a\\x00.toml'; the known ones: .*; or give a .toml file")
+
     def test_a_link_to_itself(self, write, tmp_path):
         (tmp_path / "mine.toml").symlink_to("mine.toml")
         expect("cannot read the study mine.toml: Too many levels of symbolic links")

@@ -31,11 +31,11 @@ Open = Annotated[bool, typer.Option("--open", help="Open the page in a browser."
 
 
 def visible(text: str) -> str:
-    """Writes control characters out, which may move the cursor or change the terminal's title.
+    """Writes control characters out, which may move the cursor or turn the direction of a text.
 
     Titles of studies and names in stores come from the files of others.
     """
-    control = r"[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+    control = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
     return re.sub(control, lambda found: ascii(found[0])[1:-1], text)
 
 

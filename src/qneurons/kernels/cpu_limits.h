@@ -30,7 +30,7 @@ ROW(limit_relu2, unused1, unused2) {
 
 ROW(limit_leaky_relu, negative_slope, unused) {
     float slope = unless_nan(x, x < 0 ? negative_slope : 1);
-    return (Difference){x * slope, slope};
+    return (Difference){times(x, slope), slope};
 }
 
 ROW(limit_hardtanh, low, high) {

@@ -63,10 +63,15 @@ ROW(q_relu2, unused1, unused2) {
     return (Difference){factor * y * y, 2 * factor * y};
 }
 
+/* The product, and 0 where the factor is 0 and x infinite. */
+INLINE float times(float x, float factor) { return factor == 0 ? 0 : x * factor; }
+
 ROW(q_leaky_relu, negative_slope, unused) {
-    Difference relu = q_relu(x, delta, 0, 0, steps);
-    return (Difference){negative_slope * x + (1 - negative_slope) * relu.value,
-                        negative_slope + (1 - negative_slope) * relu.slope};
+    int across = steps == CROSSING && delta < -1, negative = x < 0;
+    float x_slope = negative ? negative_slope : 1, b_slope = negative ? 1 : negative_slope;
+    float crossed = ((1 + delta) * b_slope - x_slope) * (1 / delta);
+    float slope = unless_nan(x, across ? crossed : x_slope);
+    return (Difference){times(x, slope), slope};
 }
 
 /* Where x and b lie relative to [low, high), and clamp(b) - clamp(x). For b, h is compared with the

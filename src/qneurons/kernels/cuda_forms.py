@@ -162,9 +162,12 @@ def q_relu2(x, delta, p0: tl.constexpr, p1: tl.constexpr):
 
 @triton.jit
 def q_leaky_relu(x, delta, negative_slope: tl.constexpr, p1: tl.constexpr):
-    value, slope = q_relu(x, delta, 0.0, 0.0)
-    rest: tl.constexpr = 1 - negative_slope
-    return negative_slope * x + rest * value, negative_slope + rest * slope
+    negative, q = x < 0, 1 + delta
+    crossed = tl.where(negative, q - negative_slope, q * negative_slope - 1) * reciprocal(delta)
+    # Of two constants tl.where would make float32.
+    beside = tl.where(negative, negative_slope, tl.full(x.shape, 1.0, x.dtype))
+    slope = unless_nan(x, tl.where(delta < -1, crossed, beside))
+    return _times(x, slope), slope
 
 
 @triton.jit

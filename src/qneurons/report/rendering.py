@@ -64,7 +64,8 @@ def to_rich(table: Table) -> "rich.table.Table":
 
 def one_line(text: str) -> str:
     """The text without line breaks and other control characters."""
-    return " ".join(re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", text).split())
+    control = r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"  # the last turn its direction
+    return " ".join(re.sub(control, " ", text).split())
 
 
 def markdown_text(text: str) -> str:

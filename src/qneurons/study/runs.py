@@ -96,8 +96,11 @@ class Run:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
             if field.type is float:  # so that runs with 1 and with 1.0 have the same id
-                object.__setattr__(self, field.name, float(getattr(self, field.name)))
+                object.__setattr__(self, field.name, float(value))
+            elif field.type is str and not str(value).isprintable():  # from the store of another
+                raise ValueError(f"{field.name} must be printable text, got {value!r}")
 
     @functools.cached_property
     def id(self) -> str:

@@ -144,7 +144,7 @@ def _load(name: str, beside: Path, including: tuple[str, ...], included: dict[st
     packaged = name in study_names()
     path = beside / (f"{name}.toml" if packaged else name)
     label = path.name if packaged else str(path)
-    if path.suffix != ".toml":
+    if path.suffix != ".toml" or "\0" in name:  # which no path may hold
         raise StudyError(f"{unknown('study', name, study_names())}; or give a .toml file")
     place = name if packaged else os.path.realpath(path)  # Path.resolve raises in a loop
     if place in included:

@@ -9,6 +9,7 @@ import random
 import struct
 import tarfile
 import tracemalloc
+import zipfile
 
 import numpy as np
 import pytest
@@ -103,6 +104,14 @@ class TestNpz:
         three, one = read_npz(tmp_path / "a.npz", ["three", "one"])
         np.testing.assert_array_equal(three, ARRAY + 2)
         np.testing.assert_array_equal(one, ARRAY)
+
+    def test_a_size_that_no_computer_has(self, tmp_path):
+        header = {"descr": "|u1", "fortran_order": False, "shape": (10**20,)}
+        array = io.BytesIO()
+        np.lib.format.write_array_header_1_0(array, header)
+        with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+            archive.writestr("a.npy", array.getvalue())
+        expect("too large", read_npz, tmp_path / "a.npz", ["a"])
 
     def test_missing_arrays(self, tmp_path):
         np.savez(tmp_path / "a.npz", one=ARRAY)

@@ -150,6 +150,7 @@ def spoiled(**changes):
     "changes",
     [
         {"kind": "unknown"},
+        {"kind": "provenance", "id": "o", "content": ["no table"]},
         {"runs": []},
         {"runs": ["0" * 16, "1" * 16]},
         {"provenance": []},

@@ -28,7 +28,7 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (
-        *(OSError, EOFError, ValueError, LookupError, RuntimeError, MemoryError),
+        *(OSError, EOFError, ValueError, LookupError, RuntimeError, MemoryError, OverflowError),
         *(zlib.error, zipfile.BadZipFile, tarfile.TarError),
     ) as error:
         raise StudyError(

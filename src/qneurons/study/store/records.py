@@ -76,7 +76,7 @@ class Records:
         """Adds an entry; raises ValueError, KeyError, TypeError or IndexError for a bad one."""
         match entry["kind"]:
             case "provenance":
-                self.provenance[entry["id"]] = entry["content"]
+                self.provenance[entry["id"]] = {**entry["content"]}
             case "commit":
                 self._apply_commit(line, entry)
             case kind:
