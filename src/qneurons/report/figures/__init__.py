@@ -1,6 +1,7 @@
 """The figures of a report; each draws numbers that were computed before."""
 
 from qneurons.report.figures.artwork import (
+    FORMATS as FORMATS,
     INK as INK,
     LOOK as LOOK,
     ON_DARK as ON_DARK,
