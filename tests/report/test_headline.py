@@ -71,18 +71,27 @@ def test_the_setting_that_helps_in_most_cells_is_named(say):
 
 def test_nothing_that_helps(say):
     text = say(cells=[ELU], settings=("base", "c0.1"), noise=2e-3, seeds=3)
-    assert text.startswith("No setting is shown to help: the best, c0.1, gives ")
+    assert text.startswith("c0.1 is not shown to help: it gives ")
     assert f"points of test accuracy over base {PLACE}, with p = " in text
     worse = say(settings=("base", "limit", "c0.1"), gain={"limit": -0.003, "c0.1": -0.002})
-    assert worse.startswith("Every setting hurts: the least harmful, c0.1, gives -0.20 [-0.20, ")
+    assert worse.startswith(
+        "Every setting hurts: the best, c0.1, gives -0.20 [-0.20, -0.20] points"
+    )
+    one = say(cells=[ELU], settings=("base", "limit"), gain={"limit": -0.003})
+    assert one.startswith("limit hurts: it gives -0.30 [-0.30, -0.30] points")
+    assert "c0.1 is not shown to help: at best it gives" in say(
+        settings=("base", "c0.1"), noise=1e-4
+    )
+    some = say(settings=("base", "limit", "c0.1"), gain={"limit": -0.003}, noise=1e-4)
+    assert some.startswith("No setting is shown to help: the best, c0.1, gives ")
+    assert "; limit hurts in 2 cells (elu and tanh); all 54 runs" in some
 
 
 def test_one_seed_allows_no_test(say):
     text = say(cells=[ELU], settings=("base", "c0.1"), gain=0.004, seeds=1)
     assert text == (
-        "No setting is shown to help, because one seed allows no test: the best, c0.1, gives +0.40 "
-        f"points of test accuracy over base {PLACE}; all 2 runs are trained and compared at epoch "
-        "3."
+        "c0.1 is not shown to help, because one seed allows no test: it gives +0.40 points of test "
+        f"accuracy over base {PLACE}; all 2 runs are trained and compared at epoch 3."
     )
 
 
@@ -103,6 +112,8 @@ def test_diverged_runs_are_told_of(say):
     dead = {("a1", seed): 1 for seed in range(2)}
     text = say(**options | {"seeds": 2}, diverged=dead)
     assert "because no seed has both base and another setting; 2 of 4 runs" in text
+    died = say(**options | {"seeds": 3}, diverged=dead | {("a1", 2): 1})
+    assert died.startswith("a1 hurts, because more of its runs diverge; 3 of 6 runs")
     dead |= {("base", seed): 1 for seed in range(2)}
     text = say(**options | {"seeds": 2}, diverged=dead)
     assert text.startswith("There is no answer, because no run reached the epoch of comparison; 0")

@@ -117,20 +117,31 @@ def _where(cells: Sequence[Cell], among: Iterable[Cell], names: Mapping[Cell, st
 
 def _no_help(gains: Mapping[str, Gains], names: Mapping[Cell, str]) -> str:
     rows = [row for of_setting in gains.values() for row in of_setting.values()]
+    alone = rows[0].setting if len(gains) == 1 else ""
+
+    def best(among: Sequence[Contrast]) -> str:
+        top = max(among, key=lambda row: row.gain.mean)
+        subject = "at best it" if alone else f"the best, {top.setting},"
+        subject = "it" if len(rows) == 1 else subject
+        return f"{subject} gives {_points(top)} ({names[top.cell]})"
+
     measured = [row for row in rows if row.gain.n]
-    if not measured:
-        return "No setting is shown to help, because no seed has both base and another setting"
+    if all(row.outcome == "worse" for row in rows):
+        reason = f": {best(measured)}" if measured else ", because more of its runs diverge"
+        return f"{alone or 'Every setting'} hurts{reason}"
+    failure = f"{alone} is not shown to help" if alone else "No setting is shown to help"
     unclear = [row for row in measured if row.outcome == "unclear"]
-    top = max(unclear or measured, key=lambda row: row.gain.mean)
-    best = f"{top.setting}, gives {_points(top)} ({names[top.cell]})"
     if not unclear:
-        return f"Every setting hurts: the least harmful, {best}"
-    if max(row.gain.n for row in measured) < 2:
-        return f"No setting is shown to help, because one seed allows no test: the best, {best}"
-    diverged = ", but more of its runs diverged" * (top.p_holm <= ALPHA)
-    equals = "= " * (top.p_holm >= 0.001)
-    p = f"p {equals}{p_text(top.p_holm)} after Holm's correction"
-    return f"No setting is shown to help: the best, {best}, with {p}{diverged}{_harm(gains, names)}"
+        reason = ", because no seed has both base and another setting" * (not measured)
+    elif max(row.gain.n for row in measured) < 2:
+        reason = f", because one seed allows no test: {best(unclear)}"
+    else:
+        p = max(unclear, key=lambda row: row.gain.mean).p_holm
+        reason = (
+            f": {best(unclear)}, with p {'= ' * (p >= 0.001)}{p_text(p)} after Holm's correction"
+        )
+        reason += ", but more of its runs diverged" * (p <= ALPHA)
+    return failure + reason + _harm(gains, names)
 
 
 def _harm(gains: Mapping[str, Gains], names: Mapping[Cell, str]) -> str:
