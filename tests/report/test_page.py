@@ -160,7 +160,7 @@ def test_the_answer_is_the_first_sentence(frame, report, html):
     assert sentence.startswith(
         "a1 helps most: it beats base in 2 of 2 cells, by +0.40 to +0.42 points"
     )
-    text = Page(html[html.index("<body>") :]).text
+    text = Page(html[html.index("<header>") : html.index("</header>")]).text
     assert text.index(squeezed(sentence)) < text.index("runs 24")
     markdown = (report[0] / "report.md").read_text(encoding="utf-8")
     assert markdown.splitlines()[2] == f"**{sentence}**"

@@ -28,7 +28,7 @@ class Table:
     @property
     def numeric(self) -> list[bool]:
         """For each column, whether it has numbers; columns that name the row have none."""
-        number = re.compile(r"[-+<>[]?\s?\d")
+        number = re.compile(r"[-+<>[\s]*\d")
         columns = zip(*self.rows, strict=True)
         has_numbers = [any(map(number.match, column)) for column in columns]
         return [has and i >= self.num_heads for i, has in enumerate(has_numbers)]

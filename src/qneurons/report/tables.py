@@ -106,10 +106,15 @@ def contrast_table(results: Results, metric: str) -> Table:
 
 
 def survival_text(results: Results, metric: str) -> str:
-    """Over how many contrasts the corrections run, and how many contrasts survive each."""
+    """Over how many contrasts the corrections run, and how many contrasts survive each.
+
+    Nothing if there is no correction: of one contrast, or without a test.
+    """
     rows = results.contrasts[metric]
     families = sorted(Counter(row.cell for row in rows).values())
     within, overall, test = survivors(rows)
+    if len(rows) == 1 or test == "none":
+        return ""
     return (
         f"Of {len(rows)} contrasts in {METRICS[metric].title}, {within} have p ≤ 0.05 after the "
         f"correction within their cell ({_span(families)} contrasts each), and {overall} after one "
