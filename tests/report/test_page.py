@@ -310,6 +310,8 @@ def test_both_schemes_and_narrow_screens_are_provided_for(html):
     assert len(found.regions) == len(found.tables) + len(found.alts)
     assert all(region["tabindex"] == "0" and region["aria-label"] for region in found.regions)
     assert "max-width: 600px" in html
+    parts = html[html.index('class="scroll figure parts"') :]
+    assert parts[: parts.index("</figure>")].count("<svg") == 2  # a column of its own for each
     defined = set(re.findall(r"(--[\w-]+):", html))
     assert set(re.findall(r"var\((--[\w-]+)\)", html)) <= defined
 

@@ -102,6 +102,13 @@ def test_the_curves_are_the_statistics(make_frame):
         assert any(line == pytest.approx(values) for line in drawn)
 
 
+def test_a_page_shows_each_panel_of_the_curves_alone(make_frame):
+    (drawing,) = sections.draw_learning_curves(Results(make_frame(**SMALL)), STYLES)
+    titles = [ax.get_title() for ax in drawing.figure.axes if ax.get_title()]
+    assert [figure.axes[0].get_title() for figure in drawing.parts] == titles
+    assert [len(figure.axes) for figure in drawing.parts] == [2, 2]
+
+
 def test_provenance_counts_epochs_where_values_differ(make_frame):
     half = make_frame(**SMALL).with_columns(
         precision=pl.when(pl.col("seed") == 0).then(pl.lit("bf16")).otherwise("precision"),

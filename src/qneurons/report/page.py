@@ -15,6 +15,7 @@ from qneurons.report.figures import (
     ON_DARK,
     css_name,
     figure_files,
+    share_styles,
     to_svg,
     write_file,
 )
@@ -22,7 +23,7 @@ from qneurons.report.headline import answer
 from qneurons.report.legend import legend, meaning
 from qneurons.report.rendering import markdown_text, number_text, to_markdown
 from qneurons.report.results import Results
-from qneurons.report.sections import Section, make_sections
+from qneurons.report.sections import Drawing, Section, make_sections
 from qneurons.report.tables import COUNTS, EVALUATION, compared_at, count_runs
 from qneurons.study.errors import StudyError
 from qneurons.study.runs import Study
@@ -117,15 +118,23 @@ def render_page(head: Head, sections: Sequence[Section], formats: Sequence[str])
     environment.filters |= {
         "css_name": css_name,
         "number_text": number_text,
-        "svg": lambda drawing: to_svg(drawing.figure, drawing.name),
+        "svg": draw_svg,
         "tone": lambda answer: TONES.get(answer, "open"),
     }
     template = environment.from_string(
         resources.files("qneurons.report").joinpath("page.html").read_text(encoding="utf-8")
     )
-    return template.render(
+    page = template.render(
         head=head, sections=sections, formats=formats, colours=list(ON_DARK.items())
     )
+    return share_styles(page)
+
+
+def draw_svg(drawing: Drawing) -> str:
+    if not drawing.parts:
+        return to_svg(drawing.figure, drawing.name)
+    names = (f"{drawing.name}-{k}" for k in range(len(drawing.parts)))
+    return "\n".join(map(to_svg, drawing.parts, names))
 
 
 def render_markdown(head: Head, sections: Sequence[Section]) -> str:

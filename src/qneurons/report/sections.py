@@ -31,6 +31,7 @@ from qneurons.report.figures import (
     draw_curves,
     draw_gains,
     is_drawable,
+    panels_of,
     paper_figures,
     setting_styles,
 )
@@ -52,6 +53,7 @@ class Drawing:
     alt: str  # what it shows, for those who do not see it
     caption: str
     figure: "Figure"
+    parts: Sequence["Figure"] = ()  # what a page shows instead, so that it can be narrow
 
 
 @dataclass(frozen=True)
@@ -203,8 +205,9 @@ def draw_learning_curves(results: Results, styles: Mapping[str, Style]) -> list[
         file = re.sub(r"[^\w.-]+", "-", f"curves-{where.replace(' on ', '-')}")
         caption = f"{where}: test accuracy against base (above) and training loss (below)."
         here = {(cell.activation, cell.dropout, s) for cell, s in idle if cell.where == where}
-        figure = draw_curves(curves, styles, here)
-        drawings.append(Drawing(file, curves_alt(where, curves, here), caption, figure))
+        panels = [[c for c in curves if c.panel == panel] for panel in panels_of(curves)]
+        figure, *parts = (draw_curves(shown, styles, here) for shown in (curves, *panels))
+        drawings.append(Drawing(file, curves_alt(where, curves, here), caption, figure, parts))
     return drawings
 
 

@@ -143,15 +143,19 @@ def to_svg(figure: "Figure", name: str) -> str:
     svg = re.sub(r"\s*\n\s*", "\n", svg)
     for colour in ON_DARK:
         svg = svg.replace(colour, f"var({css_name(colour)})")
-    looks: dict[str, str] = {}
-    svg = re.sub(
-        r'(<(?!svg)[^>]*) style="([^"]*)"',
-        lambda tag: f'{tag[1]} class="{looks.setdefault(tag[2], f"look{len(looks)}")}"',
-        svg,
+    return svg
+
+
+def share_styles(page: str) -> str:
+    """The page with each style of its figures written once, as a class."""
+    classes: dict[str, str] = {}
+    page = re.sub(
+        r'(<(?:g|path|use|text|tspan|image)\b[^>]*) style="([^"]*)"',
+        lambda tag: f'{tag[1]} class="{classes.setdefault(tag[2], f"s{len(classes)}")}"',
+        page,
     )
-    rules = (f'[data-figure="{name}"] .{look} {{{style}}}' for style, look in looks.items())
-    svg = svg.replace("</style>", "\n".join(("", *rules, "</style>")), 1)
-    return svg.replace("<svg", f'<svg data-figure="{name}"', 1)
+    rules = "\n".join(f".{name} {{{style}}}" for style, name in classes.items())
+    return page.replace("</style>", f"{rules}\n</style>", 1)
 
 
 def _shortened(text: str) -> str:
