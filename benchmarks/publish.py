@@ -331,10 +331,9 @@ def main():
     if options.rates:
         Store.open(options.rates, readonly=True).frame().write_parquet(PAPER / "rates.parquet")
     times(frame, study).write_csv(MEASURED / "paper-time.csv")
-    for file in write_report(frame, PAPER, study=study):
-        # The PDFs are the same as the PNGs, and the page has every figure for dark screens.
-        if file.suffix == ".pdf" or (file.suffix == ".svg" and file.name != "gains-dark.svg"):
-            file.unlink()
+    for file in write_report(frame, PAPER, study=study, formats=("png",)):
+        if file.suffix == ".svg" and file.name != "gains-dark.svg":
+            file.unlink()  # the page has every figure for dark screens
     naive = draw_naive(packed_runs(frame), pl.read_parquet(PAPER / "naive.parquet"))
     picture = figure_files(naive, "naive-and-packed")["naive-and-packed.png"]
     write_file(ROOT / "docs" / "naive-and-packed.png", picture)

@@ -60,6 +60,8 @@ ROOMS = [
     "report.claims",
     "report.tables",
     "report.gains",
+    "report.headline",
+    "report.legend",
     "report.figures",
     "report.sections",
     "report.page",

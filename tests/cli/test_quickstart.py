@@ -28,13 +28,20 @@ def written(monkeypatch):
 def test_it_trains_reports_and_says_what_is_next(
     invoke, train_with, fake_pack, written, monkeypatch
 ):
+    from qneurons.report import Results, answer
+
     pack_class = train_with(fake_pack())
     result = invoke("quickstart", "--device", "cpu")
     assert result.exit_code == 0, result.output
     assert sum(len(seeds) for seeds, _ in pack_class.built) == 50
     for text in ("c0.02", "limit", "qneurons-quickstart/report/report.html", "qneurons study run"):
         assert text in result.stdout
+    assert "gain over base in points" in result.stdout
     ((frame, folder, study),) = written
+    *_, page, answered = result.stdout.splitlines()
+    assert page.endswith("qneurons-quickstart/report/report.html")
+    assert answered == f"The answer: {answer(Results(frame), study)}"
+    assert "all 50 runs are trained" in answered
     assert len(frame) == 50 * study.epochs
     assert (folder, study.name) == (Path("qneurons-quickstart/report"), "quickstart")
     again = train_with(fake_pack())

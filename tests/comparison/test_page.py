@@ -5,16 +5,19 @@ import pytest
 for package in ("jinja2", "matplotlib", "polars", "scipy"):
     pytest.importorskip(package)
 
+from qneurons.comparison.arms import parse_arm
 from qneurons.comparison.page import (
     curves_of,
     draw_curves,
     draw_gains,
     gain_table,
+    gains_alt,
     grid_table,
+    meaning_of,
     summary_lines,
     write_comparison,
 )
-from qneurons.comparison.results import Metrics, Results
+from qneurons.comparison.results import Metrics, Results, answer
 from qneurons.report.figures import setting_styles
 from tests.comparison.conftest import make_trials
 
@@ -138,4 +141,31 @@ def test_the_page_has_the_answer_first_and_everything_else(tuned, tmp_path):
         *("Other metrics", "Train loss", "Learning curves"),
     ):
         assert part in text
-    assert text.index("The answer") < text.index("Gains")
+    sentence = answer(tuned).sentence
+    assert text.splitlines()[2] == f"**{sentence} 24 of 30 trials are finished.**"
+    assert "## Gains" in text[: text.index("## The answer")]
+    header = html[html.index("<header>") : html.index("</header>")]
+    assert "Base is the model as it is, with its own activation f; a1 is the model with" in header
+    assert "annealed from 1 over the epochs of the training. q-activations are evaluated" in header
+
+
+def test_the_figure_of_gains_is_told_in_words(results):
+    assert gains_alt(results.at_best()) == (
+        "Gain in test accuracy over base with its 95 % interval, in points: "
+        "c0.1 +2.000 [+2.000, +2.000]."
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("limit", "the model with f'(x)x"),
+        ("relu", "the model with the plain activation of that name"),
+        ("c0.1", "the model with the q-activation with λ = 0.1"),
+        ("a1@0.5", "the model with the q-activation with λ annealed from 1 at the rate 0.5"),
+        ("a1/20", "the model with the q-activation with λ annealed from 1 over 20 epochs"),
+    ],
+)
+def test_what_a_setting_is(setting, words):
+    template, filling = meaning_of(parse_arm(setting))
+    assert template.format(filling) == words

@@ -4,6 +4,7 @@ import itertools
 import os
 import re
 from collections import Counter
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
@@ -18,6 +19,7 @@ from qneurons.report import comparisons, page, rendering, sections, tables
 from qneurons.report.claims import paper
 from qneurons.report.figures import neurons
 from qneurons.report.gains import gains_table
+from qneurons.report.headline import answer
 from qneurons.report.page import write_report
 from qneurons.report.rendering import number_text
 from qneurons.report.results import Results
@@ -46,7 +48,9 @@ def report(frame, tmp_path_factory):
 def quick(monkeypatch):
     """Leaves out what does not hang on the data, and the files that the page does not show."""
     monkeypatch.setattr(sections, "draw_neurons", lambda results: [])
-    monkeypatch.setattr(page, "figure_files", lambda figure, name: {f"{name}.png": b"", name: b""})
+    monkeypatch.setattr(
+        page, "figure_files", lambda figure, name, formats: {f"{name}.png": b"", name: b""}
+    )
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +66,7 @@ class Page(HTMLParser):
     def __init__(self, html):
         super().__init__()
         self.addresses, self.words, self.headings, self.ids, self.open = [], [], [], [], []
-        self.tables = []
+        self.tables, self.cells, self.regions, self.alts = [], [], [], []
         self.feed(html)
         self.close()
 
@@ -78,6 +82,11 @@ class Page(HTMLParser):
             self.tables[-1].append([])
         if tag in ("th", "td"):
             self.tables[-1][-1].append("")
+            self.cells.append((len(self.tables) - 1, tag, attrs))
+        if attrs.get("role") == "img":
+            self.alts.append(attrs["aria-label"])
+        if "scroll" in attrs.get("class", "").split():
+            self.regions.append(attrs)
         if tag not in self.VOID:
             self.open.append(tag)
 
@@ -120,9 +129,127 @@ def test_nothing_is_fetched(html):
     assert found.open == []
     assert found.addresses
     for tag, address in found.addresses:
-        assert address.startswith("#"), (tag, address[:80])
+        assert address.startswith("#") or tag == "a", (tag, address[:80])
     assert not re.search(r"@import|url\((?!#)|<script|<link|<iframe", html)
     assert not re.search(r"""(src|href|srcset)=["']?\s*(https?:)?//""", html)
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    for name in ("draw_gains_over_base", "draw_learning_curves", "draw_neurons"):
+        monkeypatch.setattr(sections, name, lambda *args: [])
+
+
+def linked_files(folder):
+    found = Page((folder / "report.html").read_text(encoding="utf-8"))
+    markdown = (folder / "report.md").read_text(encoding="utf-8")
+    links = {address for _, address in found.addresses if not address.startswith("#")}
+    return links | {*re.findall(r"!\[.*?\]\((.*?)\)", markdown)}
+
+
+def test_links_are_to_files_that_exist(frame, report, tmp_path, quick, monkeypatch):
+    folder, paths = report
+    assert linked_files(folder) == {p.name for p in paths if p.suffix in (".png", ".pdf")}
+    monkeypatch.setattr(page, "to_svg", lambda figure, name: "")
+    paths = write_report(frame, tmp_path, formats=("png",))
+    assert linked_files(tmp_path) == {p.name for p in paths if p.suffix == ".png"}
+
+
+def test_the_answer_is_the_first_sentence(frame, report, html):
+    sentence = answer(Results(frame))
+    assert sentence.startswith(
+        "a1 helps most: it beats base in 2 of 2 cells, by +0.40 to +0.42 points"
+    )
+    text = Page(html[html.index("<header>") : html.index("</header>")]).text
+    assert text.index(squeezed(sentence)) < text.index("runs 24")
+    markdown = (report[0] / "report.md").read_text(encoding="utf-8")
+    assert markdown.splitlines()[2] == f"**{sentence}**"
+
+
+def test_the_legend_names_only_settings_that_are_there(
+    make_frame, digits_cells, tmp_path, no_figures
+):
+    for settings, is_evaluated in ((("base", "limit"), False), (("base", "c0.3", "a2@0.25"), True)):
+        write_report(
+            make_frame(**SMALL | {"settings": settings, "cells": digits_cells[:1]}), tmp_path
+        )
+        html = (tmp_path / "report.html").read_text(encoding="utf-8")
+        header = Page(html[html.index("<header>") : html.index("</header>")]).text
+        told, _, evaluation = header.partition("compared:")[2].partition(" q-neurons are evaluated")
+        candidates = (*SMALL["settings"], "c0.3", "a2@0.25", "m1", "n0.001")
+        assert {name for name in candidates if re.search(rf"\b{name}\b", told)} == {*settings}
+        assert bool(evaluation) == is_evaluated
+
+
+def test_every_figure_says_what_it_shows(frame, report, html):
+    gains, curves, law, density = Page(html).alts
+    results = Results(frame)
+    assert gains.startswith(
+        "Gains over base of limit, c0.1 and a1 in 2 cells: 4 better, 0 worse and 2"
+    )
+    high = max(
+        row.gain.mean for row in results.contrasts["test_accuracy"] if row.reference == "base"
+    )
+    assert f"to {100 * high:+.2f} (" in gains
+    tops = [
+        max((results.final(cell, s) for s in results.settings(cell)), key=lambda f: f.estimate.mean)
+        for cell in results.cells
+    ]
+    for top in tops:
+        told = f"{top.cell.activation} without dropout: {top.setting} at"
+        assert f"{told} {100 * top.estimate.mean:.2f} % and lowest" in curves
+    assert "λ = 0.02, 0.1, 1 and 5" in law
+    assert "q-elu and q-tanh" in density
+    markdown = (report[0] / "report.md").read_text(encoding="utf-8")
+    assert f"![{gains}](gains.png)" in markdown
+
+
+def test_rows_have_names_and_numbers_are_on_the_right(frame, html):
+    found = Page(html)
+    made = Results(frame)
+    table = gains_table(made)
+    (index,) = (i for i, rows in enumerate(found.tables) if rows[0] == list(table.columns))
+    cells = [(tag, attrs) for i, tag, attrs in found.cells if i == index]
+    head, row = cells[: len(table.columns)], cells[len(table.columns) : 2 * len(table.columns)]
+    assert [attrs["scope"] for _, attrs in head] == ["col"] * len(head)
+    assert [(tag, attrs.get("scope")) for tag, attrs in row] == [
+        ("th", "row"),
+        *[("td", None)] * (len(row) - 1),
+    ]
+    for line in (head, row):
+        is_right = ["number" in attrs.get("class", "").split() for _, attrs in line]
+        assert is_right == [False, *[True] * (len(row) - 1)]
+    for i, rows in enumerate(found.tables):
+        assert [attrs.get("scope") for k, _, attrs in found.cells if k == i].count("row") >= len(
+            rows
+        ) - 1
+
+
+def test_claims_that_are_not_decided_are_folded_with_a_bar(
+    make_frame, paper_cells, tmp_path, no_figures
+):
+    frame = make_frame(epochs=100, every=50, cells=paper_cells[:8], gain=-0.01, loss_gain=-0.02)
+    write_report(frame, tmp_path)
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    verdicts = {v.claim.statement: v for v in paper.judge(Results(frame))}
+    shown = re.findall(
+        r'<details class="verdict \w+"( open)?>\s*<summary><h3>(.*?)</h3>(.*?)</summary>',
+        html,
+        re.DOTALL,
+    )
+    assert len(shown) == len(verdicts)
+    states = []
+    for is_open, statement, rest in shown:
+        verdict = verdicts[unescape(statement)]
+        states.append(bool(is_open))
+        assert bool(is_open) == (not verdict.is_undecided)
+        for cases in verdict.cases.values():
+            bar = "".join(f'<i class="{name}" style="flex: {n}"></i>' for name, n in cases.items())
+            assert bar in rest
+            assert all(f"{n} {name}" in rest for name, n in cases.items())
+        assert verdict.cases or not verdict.is_undecided or verdict.claim.id == "noise-or-limit"
+    assert states[:-1] == sorted(states[:-1], reverse=True)  # decided claims come first
+    assert {*states[:-1]} == {True, False}
 
 
 def test_ids_are_unique_and_the_contents_point_at_them(html):
@@ -179,7 +306,12 @@ def test_every_table_is_in_the_page_and_in_the_markdown(frame, report, html):
 def test_both_schemes_and_narrow_screens_are_provided_for(html):
     assert "prefers-color-scheme: dark" in html
     assert 'name="viewport"' in html
-    assert html.count("<table") == html.count('<div class="scroll" tabindex="0"><table')
+    found = Page(html)
+    assert len(found.regions) == len(found.tables) + len(found.alts)
+    assert all(region["tabindex"] == "0" and region["aria-label"] for region in found.regions)
+    assert "max-width: 600px" in html
+    parts = html[html.index('class="scroll figure parts"') :]
+    assert parts[: parts.index("</figure>")].count("<svg") == 2  # a column of its own for each
     defined = set(re.findall(r"(--[\w-]+):", html))
     assert set(re.findall(r"var\((--[\w-]+)\)", html)) <= defined
 
@@ -242,7 +374,9 @@ def test_two_protocols_are_named_and_a_study_chooses_between_them(frame, tmp_pat
     }
     for study, start in zip(studies, ("98.", "48."), strict=True):
         write_report(both, tmp_path, study=study)
-        assert f"<td>{start}" in (tmp_path / "report.html").read_text(encoding="utf-8")
+        assert f'<td class="number">{start}' in (tmp_path / "report.html").read_text(
+            encoding="utf-8"
+        )
 
 
 def test_every_statistic_is_computed_once(frame, tmp_path, quick, monkeypatch):
@@ -275,13 +409,11 @@ def test_the_page_names_the_mode_of_evaluation(html):
     assert html.count("eval_mode “sample”") >= 3  # at the top, and below tables
 
 
-def test_short_trainings_of_the_papers_cells_come_before_its_claims(report, html):
-    order = re.findall(r'<section id="([\w-]+)">', html)
-    assert order[:5] == ["gains", "tables", "learning-curves", "noise-or-limit", "verdicts"]
-    assert html.count("<details><summary>8 verdicts") == 1
+def test_the_order_is_answer_claims_curves_tables_provenance(report, html):
+    order = ["gains", "verdicts", "noise-or-limit", "learning-curves", "tables", "q-neurons"]
+    assert re.findall(r'<section id="([\w-]+)">', html) == [*order, "provenance"]
     titles = re.findall("^## (.*)", (report[0] / "report.md").read_text("utf-8"), re.MULTILINE)
-    assert titles[:2] == ["Gains", "Tables"]
-    assert titles[3:5] == ["Noise or limit?", "The paper's claims"]
+    assert titles[:4] == ["Gains", "The paper's claims", "Noise or limit?", "Learning curves"]
 
 
 def test_a_study_reports_its_own_runs_only(frame, tmp_path, quick):

@@ -15,6 +15,7 @@ from qneurons.report.rendering import (
     Table,
     difference_texts,
     estimate_text,
+    listed,
     number_text,
     p_text,
     to_markdown,
@@ -92,6 +93,29 @@ def test_rich_shows_text_as_it_is_and_cuts_nothing(width):
     for part in ("Sizes <1>", "x & y", "[bold]2[/]", "Note <b>."):
         assert part in text
     assert "…" not in text
+
+
+@pytest.mark.parametrize(
+    ("cells", "is_numeric"),
+    [
+        (("+0.12*", "learns nothing"), True),
+        (("[-0.1, +0.2]", "–"), True),
+        (("< 0.001", "0.021"), True),
+        (("> 1,000", "–"), True),
+        (("sign-flip", "none"), False),
+        (("lr=0.1", "–"), False),
+    ],
+)
+def test_columns_of_numbers_are_known(cells, is_numeric):
+    rows = tuple(("c0.1", cell, "2") for cell in cells)
+    assert Table("", ("a", "b", "c"), rows).numeric == [False, is_numeric, True]
+    assert Table("", ("a", "b", "c"), rows, num_heads=2).numeric == [False, False, True]
+
+
+def test_names_are_listed():
+    assert [listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"], "or")] == [
+        *("a", "a and b", "a, b or c")
+    ]
 
 
 def test_numbers_with_a_unit_are_hundredths():

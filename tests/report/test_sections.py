@@ -26,18 +26,26 @@ def make_sections(make_frame, monkeypatch):
     return make
 
 
-def test_the_papers_claims_come_first_if_its_cells_are_there(make_sections, paper_cells):
-    found = make_sections(epochs=50, every=25, cells=paper_cells[:1])
-    assert list(found)[:3] == ["verdicts", "noise-or-limit", "gains"]
-    assert not found["verdicts"].folded
-    short = make_sections(epochs=48, every=24, cells=paper_cells[:1])
-    assert list(short)[:2] == ["gains", "tables"]
-    assert short["verdicts"].folded
+@pytest.mark.parametrize("epochs", [2, 50])
+def test_the_papers_claims_follow_the_gains_if_its_cells_are_there(
+    make_sections, paper_cells, epochs
+):
+    found = make_sections(epochs=epochs, every=epochs // 2, cells=paper_cells[:1])
+    order = ["gains", "verdicts", "noise-or-limit", "learning-curves", "tables", "q-neurons"]
+    assert list(found) == [*order, "provenance"]
+    assert "verdicts" not in make_sections()
 
 
 @pytest.mark.parametrize("settings", [("base",), ("c0.1", "a1"), ("limit", "a1")], ids=str)
 def test_gains_need_base_and_another_setting(make_sections, settings):
-    assert "gains" not in make_sections(settings=settings)
+    found = make_sections(settings=settings)
+    assert "gains" not in found
+    first = found["accuracies"]
+    assert first is next(iter(found.values()))
+    assert [table.title for table in first.tables] == [
+        "Test accuracy (%) at epoch 3 (digits, mnist-mlp, no dropout)"
+    ]
+    assert first.tables[0] not in found["tables"].tables
 
 
 def test_gains_have_a_figure_and_a_table(make_sections):
@@ -58,7 +66,7 @@ def test_learning_curves_go_through_the_epochs_that_are_recorded(make_frame, thi
 
 
 def test_no_table_is_empty(make_sections):
-    for settings, count in ((("base",), 3), (("base", "a1"), 5)):
+    for settings, count in ((("base",), 2), (("base", "a1"), 5)):
         found = make_sections(settings=settings)
         assert len(found["tables"].tables) == count  # without another setting no contrasts
         assert found["noise-or-limit"].tables == []
@@ -92,6 +100,13 @@ def test_the_curves_are_the_statistics(make_frame):
         values = rows.to_numpy()
         drawn = [line.get_ydata() for line in lines if len(line.get_ydata()) == len(values)]
         assert any(line == pytest.approx(values) for line in drawn)
+
+
+def test_a_page_shows_each_panel_of_the_curves_alone(make_frame):
+    (drawing,) = sections.draw_learning_curves(Results(make_frame(**SMALL)), STYLES)
+    titles = [ax.get_title() for ax in drawing.figure.axes if ax.get_title()]
+    assert [figure.axes[0].get_title() for figure in drawing.parts] == titles
+    assert [len(figure.axes) for figure in drawing.parts] == [2, 2]
 
 
 def test_provenance_counts_epochs_where_values_differ(make_frame):

@@ -31,7 +31,7 @@ def quickstart(
     with one_line_errors(debug):
         # All imports first, so that a missing package is noticed before the training.
         from qneurons.cli.training import train_here
-        from qneurons.report import Results, final_table, rows_of, to_rich, write_report
+        from qneurons.report import Results, answer, gains_table, rows_of, to_rich, write_report
         from qneurons.study.spec import load_study
         from qneurons.study.store import Store
 
@@ -41,11 +41,14 @@ def quickstart(
         screen.print(f"{study.title}: {len(study.runs)} runs of {study.epochs} epochs")
         train_here(study, store, device=device)
         frame = rows_of(study, Store.open(store, readonly=True).frame())
-        screen.print(to_rich(final_table(Results(frame))))
+        results = Results(frame)
+        screen.print(to_rich(gains_table(results)))
         write_report(frame, out / "report", study=study)
-        screen.print(f"The page with figures and verdicts: {out / 'report' / 'report.html'}")
         export = shlex.join(["qneurons", "study", "export", str(store), str(out / "rows.csv")])
         screen.print(f"Everything that was recorded: {export}")
         screen.print(NEXT)
+        page = out / "report" / "report.html"
+        screen.print(f"The page with figures and verdicts: {page}")
+        screen.print(f"The answer: {answer(results, study)}")
         if open_:
-            open_page(out / "report" / "report.html")
+            open_page(page)

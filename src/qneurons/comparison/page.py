@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qneurons.comparison.arms import BASE
+from qneurons.comparison.arms import BASE, Arm, rivals
 from qneurons.comparison.results import (
     MOST_SEEDS,
     Answer,
@@ -33,17 +33,22 @@ from qneurons.report.figures import (
     setting_styles,
 )
 from qneurons.report.inference import estimate
-from qneurons.report.page import write_page
-from qneurons.report.rendering import NONE, Table, difference_texts, estimate_text, p_text
+from qneurons.report.legend import Meaning, legend, meaning
+from qneurons.report.page import Head, write_page
+from qneurons.report.rendering import (
+    NONE,
+    Table,
+    difference_texts,
+    estimate_text,
+    listed,
+    p_text,
+)
 from qneurons.report.sections import Drawing, Section
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LEGEND = (
-    "base is the model as it is, with its own activation f; limit has f'(x)x in its place; c0.1 "
-    "the q-activation with λ = 0.1; a1 the q-activation with λ annealed from 1 over the epochs of "
-    "the training (a1@0.5: at the paper's rate); a name such as relu is that plain activation. "
+EVALUATION = (
     "q-activations are evaluated in the limit, unless the training converts with another eval_mode."
 )
 RULE = (
@@ -121,7 +126,7 @@ def grid_table(results: Results) -> Table:
         "Where settings are compared at their own best parameters, every seed takes those that are "
         f"best in its own {chooser.title}, so that the seeds stay independent."
     )
-    return Table("All parameters", columns, tuple(body), note)
+    return Table("All parameters", columns, tuple(body), note, num_heads=2)
 
 
 def summary_lines(results: Results) -> list[str]:
@@ -225,13 +230,15 @@ def make_sections(
         shared = ", ".join(params_texts(results.grid[results.best[results.arms[0]]]))
         tables += [gain_table(common, f", all settings at {shared}"), grid_table(results)]
     caption = "Gain over base: mean over seeds with 95 % t-interval, and a dot for every seed."
-    gains = Drawing("gains", "gain over base of every setting", caption, draw_gains(rows, styles))
+    gains = Drawing("gains", gains_alt(rows), caption, draw_gains(rows, styles))
     caption = (
         "Means over seeds, smoothed over a tenth of the epochs (raw values are faint). The "
         "settings that end highest and lowest have their 95 % t-interval."
     )
     figure = draw_curves(rows, results.metrics, styles)
-    curves = Drawing("curves", "learning curves of every metric", caption, figure)
+    titles = listed([metric.title for metric in results.metrics])
+    arms = listed([arm.name for arm in results.arms])
+    curves = Drawing("curves", f"Learning curves of {titles}, of {arms}.", caption, figure)
     settings = sorted({(t.spec.arm, t.setting) for t in results.trials if t.setting != t.spec.arm})
     facts: list[tuple[str, list[str]]] = [
         (f"{arm} is", [f'qn.convert(model, "{setting}")']) for arm, setting in settings
@@ -243,10 +250,11 @@ def make_sections(
     facts.append(("failed trials", [*failed.values()] or ["none"]))
     made = ", ".join(f"{k} {v}" for k, v in versions().items() if k != "triton")
     others = [gain_table(results.at_best(metric)) for metric in results.metrics[1:]]
-    reason = f"{verdict.sentence} {verdict.advice}"
     return [
-        Section("answer", "The answer", verdicts=[Verdict(claim, verdict.word, (), reason)]),
         Section("gains", "Gains", figures=[gains], tables=tables),
+        Section(
+            "answer", "The answer", verdicts=[Verdict(claim, verdict.word, (), verdict.advice)]
+        ),
         Section("learning-curves", "Learning curves", figures=[curves]),
         *([Section("metrics", "Other metrics", tables=others)] if others else []),
         Section("provenance", "Provenance", facts=[*facts, ("report made with", [made])]),
@@ -265,6 +273,35 @@ def write_comparison(
     diverged = sum(trial.measured.diverged for trial in results.trials)
     counts = [("trials", num_planned), ("finished", len(results.trials))]
     counts += [(w, n) for w, n in (("diverged", diverged), ("failed", len(failed))) if n]
-    sections = make_sections(results, answer(results), provenance, failed)
-    *_, page = write_page(folder, f"{name}: q-activations against {BASE}", counts, sections, LEGEND)
+    verdict = answer(results)
+    legend_text = f"{legend({arm.name: meaning_of(arm) for arm in results.arms})}. {EVALUATION}"
+    finished = f"{len(results.trials):,} of {num_planned:,} trials are finished."
+    head = Head(
+        f"{name}: q-activations against {BASE}",
+        f"{verdict.sentence} {finished}",
+        counts,
+        f"{legend_text[0].upper()}{legend_text[1:]}",
+    )
+    *_, page = write_page(folder, head, make_sections(results, verdict, provenance, failed))
     return page
+
+
+def meaning_of(arm: Arm) -> Meaning:
+    """What the setting does to the model."""
+    if arm.name == BASE:
+        return "the model as it is, with its own activation f", ""
+    if arm.name in rivals():
+        return "the model with the plain activation of that name", ""
+    words, filling = meaning(arm.name)
+    if arm.unfitted is not None:
+        words += " over the epochs of the training"
+    return f"the model with {words}", filling
+
+
+def gains_alt(rows: Sequence[Row]) -> str:
+    """What the figure of the gains shows, in words."""
+    compared = [row.contrast for row in rows if row.contrast is not None]
+    metric = compared[0].metric
+    gains = (f"{c.setting} {' '.join(difference_texts(c.gain, metric))}" for c in compared)
+    unit = ", in points" * metric.percent
+    return f"Gain in {metric.title} over base with its 95 % interval{unit}: {'; '.join(gains)}."

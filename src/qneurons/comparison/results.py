@@ -15,7 +15,7 @@ from qneurons.comparison.store import Finished, params_texts
 from qneurons.report.comparisons import Best, Cell, Contrast, Final, Metric, contrasts
 from qneurons.report.inference import ALPHA, estimate
 from qneurons.report.page import HELPS, HURTS
-from qneurons.report.rendering import difference_texts, p_text
+from qneurons.report.rendering import difference_texts, listed, p_text
 from qneurons.study.errors import StudyError, unknown
 
 UNSETTLED = "no setting is shown to help"
@@ -252,7 +252,7 @@ def answer(results: Results) -> Answer:
     top = max(better or rows, key=_mean_gain)
     if better:
         others = [row.arm.name for row in better if row is not top]
-        also = f" {_listed(others)} help{'s' * (len(others) == 1)} too." if others else ""
+        also = f" {listed(others)} help{'s' * (len(others) == 1)} too." if others else ""
         return Answer(HELPS, f"{top.arm.name} helps: {_gain_text(top)}.{also}", advice(top))
     if len(worse) == len(rows):
         least = f"the least harmful, {top.arm.name}, gives {_gain_text(top)}"
@@ -266,7 +266,7 @@ def answer(results: Results) -> Answer:
         sentence += f" No 95 % interval reaches a gain above {high}{_unit(results.metric)}."
     if worse:
         names = [row.arm.name for row in worse]
-        sentence += f" {_listed(names)} hurt{'s' * (len(names) == 1)}."
+        sentence += f" {listed(names)} hurt{'s' * (len(names) == 1)}."
     return Answer(UNSETTLED, sentence, keep)
 
 
@@ -303,7 +303,3 @@ def _gain_text(row: Row) -> str:
         f"{contrast.metric.title} {mean} {interval}{unit} against base over "
         f"{contrast.difference.n} seeds (corrected p {equals}{p_text(contrast.p_holm)})"
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

@@ -2,27 +2,35 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 import polars as pl
 
 from qneurons.report.claims import FAILS, HOLDS
-from qneurons.report.comparisons import Cell
-from qneurons.report.figures import ON_DARK, css_name, figure_files, to_svg, write_file
+from qneurons.report.comparisons import Cell, is_q, setting_order
+from qneurons.report.figures import (
+    FORMATS,
+    ON_DARK,
+    css_name,
+    figure_files,
+    share_styles,
+    to_svg,
+    write_file,
+)
+from qneurons.report.headline import answer
+from qneurons.report.legend import legend, meaning
 from qneurons.report.rendering import markdown_text, number_text, to_markdown
 from qneurons.report.results import Results
-from qneurons.report.sections import Section, make_sections
+from qneurons.report.sections import Drawing, Section, make_sections
 from qneurons.report.tables import COUNTS, EVALUATION, compared_at, count_runs
 from qneurons.study.errors import StudyError
 from qneurons.study.runs import Study
 
-LEGEND = (
+CELLS = (
     "A cell is a network on a dataset with an activation f, with or without dropout, by one "
-    "protocol. Its settings are compared: base is f itself; limit is f'(x)x; c0.02 is the q-neuron "
-    "with λ = 0.02; a1 is the q-neuron with λ annealed from 1 (a2@0.25: from 2, at the rate 0.25 "
-    "instead of 0.5); m1 is the mean of a1 without its noise; n0.001 is f with gradient noise. "
-    f"{EVALUATION}"
+    "protocol. Its settings are compared: "
 )
 HELPS, HURTS = "it helps", "it hurts"  # answers about a user's own training
 TONES = {HOLDS: "yes", FAILS: "no", HELPS: "yes", HURTS: "no"}
@@ -34,11 +42,18 @@ def rows_of(study: Study, frame: pl.DataFrame) -> pl.DataFrame:
     return frame.filter(ours & (pl.col("epoch") <= study.epochs))
 
 
-def write_report(frame: pl.DataFrame, folder: Path, *, study: Study | None = None) -> list[Path]:
-    """Writes report.html, report.md and the figures as PNG, PDF and dark SVG; returns their paths.
+def write_report(
+    frame: pl.DataFrame,
+    folder: Path,
+    *,
+    study: Study | None = None,
+    formats: Sequence[str] = FORMATS,
+) -> list[Path]:
+    """Writes report.html, report.md and the figures; returns their paths.
 
     ``frame`` has the tidy rows of a store. With a ``study`` only its runs are reported, and those
-    that have not begun are counted.
+    that have not begun are counted. Figures are written as PNG and PDF, or in the ``formats``
+    given, and as SVG for a dark page.
     """
     if study is not None:
         frame = rows_of(study, frame)
@@ -49,18 +64,32 @@ def write_report(frame: pl.DataFrame, folder: Path, *, study: Study | None = Non
         )
     title = study.title if study else "q-neurons: what the runs say"
     results = Results(frame)
+    finals = results.finals["test_accuracy"]
     runs = count_runs(results.states, study.runs if study else ())
-    epoch = compared_at(results.finals["test_accuracy"], study.epochs if study else None)
-    counts = summary(runs, epoch)
-    return write_page(folder, title, counts, make_sections(results, runs), LEGEND)
+    epoch = compared_at(finals, study.epochs if study else None)
+    settings = sorted({final.setting for final in finals}, key=setting_order)
+    evaluation = f" {EVALUATION}" if any(map(is_q, settings)) else ""
+    head = Head(
+        title,
+        answer(results, study),
+        summary(runs, epoch),
+        f"{CELLS}{legend({s: meaning(s) for s in settings})}.{evaluation}",
+    )
+    return write_page(folder, head, make_sections(results, runs), formats)
+
+
+@dataclass(frozen=True)
+class Head:
+    """The beginning of a page."""
+
+    title: str
+    answer: str  # one sentence
+    counts: Sequence[tuple[str, int]]
+    legend: str
 
 
 def write_page(
-    folder: Path,
-    title: str,
-    counts: Sequence[tuple[str, int]],
-    sections: Sequence[Section],
-    legend: str,
+    folder: Path, head: Head, sections: Sequence[Section], formats: Sequence[str] = FORMATS
 ) -> list[Path]:
     """Writes report.html, report.md and the figures as files; returns their paths."""
     # Everything is made before anything is written. The page is last: if it exists, all files do.
@@ -68,10 +97,10 @@ def write_page(
         name: content
         for section in sections
         for drawing in section.figures
-        for name, content in figure_files(drawing.figure, drawing.name).items()
+        for name, content in figure_files(drawing.figure, drawing.name, formats).items()
     }
-    files["report.md"] = render_markdown(title, counts, sections, legend).encode()
-    files["report.html"] = render_page(title, counts, sections, legend).encode()
+    files["report.md"] = render_markdown(head, sections).encode()
+    files["report.html"] = render_page(head, sections, formats).encode()
     return [write_file(Path(folder) / name, content) for name, content in files.items()]
 
 
@@ -82,31 +111,36 @@ def summary(runs: Mapping[Cell, Counter[str]], epoch: str) -> list[tuple[str, in
     return [(words.get(name, name), totals[name]) for name in COUNTS if totals[name]]
 
 
-def render_page(
-    title: str, counts: Sequence[tuple[str, int]], sections: Sequence[Section], legend: str
-) -> str:
+def render_page(head: Head, sections: Sequence[Section], formats: Sequence[str]) -> str:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     environment.filters |= {
         "css_name": css_name,
         "number_text": number_text,
-        "svg": lambda drawing: to_svg(drawing.figure, drawing.name),
+        "svg": draw_svg,
         "tone": lambda answer: TONES.get(answer, "open"),
     }
     template = environment.from_string(
         resources.files("qneurons.report").joinpath("page.html").read_text(encoding="utf-8")
     )
-    return template.render(
-        title=title, legend=legend, counts=counts, sections=sections, colours=list(ON_DARK.items())
+    page = template.render(
+        head=head, sections=sections, formats=formats, colours=list(ON_DARK.items())
     )
+    return share_styles(page)
 
 
-def render_markdown(
-    title: str, counts: Sequence[tuple[str, int]], sections: Sequence[Section], legend: str
-) -> str:
+def draw_svg(drawing: Drawing) -> str:
+    if not drawing.parts:
+        return to_svg(drawing.figure, drawing.name)
+    names = (f"{drawing.name}-{k}" for k in range(len(drawing.parts)))
+    return "\n".join(map(to_svg, drawing.parts, names))
+
+
+def render_markdown(head: Head, sections: Sequence[Section]) -> str:
     text = markdown_text
-    lines = [f"# {text(title)}", ", ".join(f"{name}: {count}" for name, count in counts), legend]
+    counts = ", ".join(f"{name}: {count}" for name, count in head.counts)
+    lines = [f"# {text(head.title)}", f"**{text(head.answer)}**", counts, text(head.legend)]
     for section in sections:
         lines += [f"## {section.title}", text(section.intro)]
         for verdict in section.verdicts:
@@ -114,7 +148,7 @@ def render_markdown(
             lines += ["\n".join(f"- {text(line)}" for line in verdict.graded), text(verdict.reason)]
             lines.append("\n".join(f"- {text(number_text(number))}" for number in verdict.numbers))
             lines.append(text(f"Missing: {', '.join(verdict.missing)}.") if verdict.missing else "")
-        lines += [f"![{text(d.label)}]({d.name}.png)\n\n{text(d.caption)}" for d in section.figures]
+        lines += [f"![{text(d.alt)}]({d.name}.png)\n\n{text(d.caption)}" for d in section.figures]
         for table in section.tables:
             lines.append(to_markdown(table))
         lines.append("\n".join(text(f"- {name}: {'; '.join(v)}") for name, v in section.facts))

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,15 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
+    num_heads: int = 1  # so many of the first columns name the row
+
+    @property
+    def numeric(self) -> list[bool]:
+        """For each column, whether it has numbers; columns that name the row have none."""
+        number = re.compile(r"[-+<>[\s]*\d")
+        columns = zip(*self.rows, strict=True)
+        has_numbers = [any(map(number.match, column)) for column in columns]
+        return [has and i >= self.num_heads for i, has in enumerate(has_numbers)]
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,11 @@ def to_rich(table: Table) -> "rich.table.Table":
     for row in table.rows:
         shown.add_row(*(Text(text) for text in row))
     return shown
+
+
+def listed(names: Sequence[str], last: str = "and") -> str:
+    """``a, b and c``."""
+    return f" {last} ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def one_line(text: str) -> str:

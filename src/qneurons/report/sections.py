@@ -13,7 +13,6 @@ from qneurons.provenance import versions
 from qneurons.report import tables
 from qneurons.report.claims import (
     ANSWERS,
-    LEAST_EPOCHS,
     Verdict,
     attributions,
     decompose,
@@ -25,17 +24,20 @@ from qneurons.report.comparisons import PRIMARY, Cell, setting_order
 from qneurons.report.figures import (
     ACCURACY,
     GAIN,
+    LAMS,
     LOSS,
     Curve,
     Style,
     draw_curves,
     draw_gains,
     is_drawable,
+    panels_of,
     paper_figures,
     setting_styles,
 )
 from qneurons.report.gains import gains_over_base, gains_table
-from qneurons.report.rendering import Table
+from qneurons.report.headline import place_names
+from qneurons.report.rendering import Table, listed
 from qneurons.report.results import Results
 from qneurons.study.store import CELL, PROVENANCE
 
@@ -48,9 +50,10 @@ class Drawing:
     """A figure with its words."""
 
     name: str  # of its files
-    label: str
+    alt: str  # what it shows, for those who do not see it
     caption: str
     figure: "Figure"
+    parts: Sequence["Figure"] = ()  # what a page shows instead, so that it can be narrow
 
 
 @dataclass(frozen=True)
@@ -64,21 +67,22 @@ class Section:
     figures: Sequence[Drawing] = ()
     tables: Sequence[Table] = ()
     facts: Sequence[tuple[str, Sequence[str]]] = ()
-    folded: bool = False  # True if the verdicts are hidden at first
 
 
 def make_sections(results: Results, runs: Mapping[Cell, Counter[str]]) -> list[Section]:
     """All sections in their order; ``runs`` is the number of runs of each cell by state."""
     finals, known = results.finals["test_accuracy"], paper_cells()
-    of_paper = any(f.cell in known for f in finals)
-    is_judged = any(f.cell in known and f.epoch >= LEAST_EPOCHS for f in finals)
     styles = setting_styles(sorted({final.setting for final in finals}, key=setting_order))
     *verdicts, question = judge(results)
     answers = [verdict.answer for verdict in verdicts]
     counts = ", ".join(f"{a}: {answers.count(a)}" for a in ANSWERS if a in answers)
-    intro = f"{len(verdicts)} claims of the paper's section “Experiments” ({counts})."
     claims = Section(
-        "verdicts", "The paper's claims", intro, verdicts=verdicts, folded=not is_judged
+        "verdicts",
+        "The paper's claims",
+        f"{len(verdicts)} claims of the paper's section “Experiments” ({counts}). A claim that is "
+        "not decided is folded; its bar shows how many cases are for it, against it, unclear and "
+        "missing.",
+        verdicts=sorted(verdicts, key=lambda verdict: verdict.is_undecided),
     )
     limit = Section(
         "noise-or-limit",
@@ -102,16 +106,19 @@ def make_sections(results: Results, runs: Mapping[Cell, Counter[str]]) -> list[S
         else "No run reached the epoch at which settings are compared.",
         figures=curves,
     )
-    numbers = [Section("tables", "Tables", learned_nothing(results), tables=main_tables(results))]
+    accuracies, *others = main_tables(results)
     if gains := draw_gains_over_base(results, runs):
-        numbers.insert(0, Section("gains", "Gains", figures=gains, tables=[gains_table(results)]))
-    # Data that are not the paper's are not held against its claims.
+        first = Section("gains", "Gains", figures=gains, tables=[gains_table(results)])
+        others.insert(0, accuracies)
+    else:
+        first = Section("accuracies", "Test accuracy", tables=[accuracies])
     return [
-        *(
-            (claims, limit, *numbers, learning)
-            if is_judged
-            else (*numbers, learning, limit, *[claims] * of_paper)
-        ),
+        first,
+        # Data that are not the paper's are not held against its claims.
+        *[claims] * any(final.cell in known for final in finals),
+        limit,
+        learning,
+        Section("tables", "Tables", learned_nothing(results), tables=others),
         Section("q-neurons", "The q-neurons of this study", figures=draw_neurons(results)),
         Section(
             "provenance",
@@ -164,7 +171,16 @@ def draw_gains_over_base(results: Results, planned: Collection[Cell]) -> list[Dr
     idle = {pair for pair in gains if not results.learns(*pair)}
     untrained = sorted(set(planned) - set(results.cells))
     figure = draw_gains(gains, settings, idle, untrained)
-    return [Drawing("gains", "gain over base of every setting", caption, figure)]
+    outcomes = Counter(row.outcome for row in gains.values())
+    counts = [f"{outcomes[name]} {name}" for name in ("better", "worse", "unclear")]
+    alt = f"Gains over base of {listed(settings)} in {len(results.cells)} cells: {listed(counts)}"
+    learned = [row for pair, row in gains.items() if pair not in idle and row.gain.n]
+    if learned:
+        ends = [pick(learned, key=lambda row: row.gain.mean) for pick in (min, max)]
+        names = place_names(results.cells)
+        texts = (f"{100 * row.gain.mean:+.2f} ({row.setting}, {names[row.cell]})" for row in ends)
+        alt += f", from {' to '.join(texts)} points"
+    return [Drawing("gains", f"{alt}.", caption, figure)]
 
 
 def draw_learning_curves(results: Results, styles: Mapping[str, Style]) -> list[Drawing]:
@@ -189,21 +205,43 @@ def draw_learning_curves(results: Results, styles: Mapping[str, Style]) -> list[
         file = re.sub(r"[^\w.-]+", "-", f"curves-{where.replace(' on ', '-')}")
         caption = f"{where}: test accuracy against base (above) and training loss (below)."
         here = {(cell.activation, cell.dropout, s) for cell, s in idle if cell.where == where}
-        figure = draw_curves(curves, styles, here)
-        drawings.append(Drawing(file, f"learning curves of {where}", caption, figure))
+        panels = [[c for c in curves if c.panel == panel] for panel in panels_of(curves)]
+        figure, *parts = (draw_curves(shown, styles, here) for shown in (curves, *panels))
+        drawings.append(Drawing(file, curves_alt(where, curves, here), caption, figure, parts))
     return drawings
+
+
+def curves_alt(
+    where: str, curves: Sequence[Curve], learns_nothing: Collection[tuple[str, bool, str]]
+) -> str:
+    """Says for each panel which settings end highest and lowest in test accuracy."""
+    panels: dict[tuple[str, bool], list[Curve]] = {}
+    for curve in curves:
+        if curve.metric == ACCURACY and (*curve.panel, curve.setting) not in learns_nothing:
+            panels.setdefault(curve.panel, []).append(curve)
+    lines = []
+    for (activation, dropout), shown in panels.items():
+        high, low = (pick(shown, key=lambda curve: curve.end) for pick in (max, min))
+        ends = dict.fromkeys(f"{curve.setting} at {100 * curve.end:.2f} %" for curve in (high, low))
+        place = f"{activation} {'with' if dropout else 'without'} dropout"
+        lines.append(f"{place}: {' and lowest '.join(ends)}")
+    return f"Learning curves of {where}. Highest at the end, {'; '.join(lines)}."
 
 
 def draw_neurons(results: Results) -> list[Drawing]:
     """The paper's two figures that need no training, for the activations of the frame."""
     names = sorted(filter(is_drawable, {cell.activation for cell in results.cells}))
+    lams = [f"{lam:g}" for lam in LAMS]
     words = {
         "law-of-q": (
-            "density of q for several λ and φ, with the probability of a negative q",
+            f"Density of q around 1 for λ = {listed(lams)}: the larger λ, the wider it is and the "
+            "likelier is a negative q. The larger φ, the wider is its hole around 1.",
             "The density of q, for several λ and φ. A negative q, shaded, turns the sign of x.",
         ),
         "density": (
-            "f, limit, mean and bands of probability of every q-neuron",
+            f"The law of {listed([f'q-{name}' for name in names] or ['no q-neuron'])} (rows) for "
+            f"λ = {listed(lams)} (columns): f, its limit, its mean and bands of probability at "
+            "each x.",
             "The law of g_q(x) at each x: f, the limit f'(x)x, the mean, and the bands around the "
             "median that hold 98, 80 and 50 % of the draws. A value that has a probability of its "
             "own is a line as wide as this probability.",

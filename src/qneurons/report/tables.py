@@ -102,14 +102,19 @@ def contrast_table(results: Results, metric: str) -> Table:
         "reference is never better; diverged runs are counted over the seeds that both have. "
         f"{survival_text(results, metric)}"
     )
-    return table_by_cell(title, [row.cell for row in rows], columns, body, note)
+    return table_by_cell(title, [row.cell for row in rows], columns, body, note, num_heads=1)
 
 
 def survival_text(results: Results, metric: str) -> str:
-    """Over how many contrasts the corrections run, and how many contrasts survive each."""
+    """Over how many contrasts the corrections run, and how many contrasts survive each.
+
+    Nothing if there is no correction: of one contrast, or without a test.
+    """
     rows = results.contrasts[metric]
     families = sorted(Counter(row.cell for row in rows).values())
     within, overall, test = survivors(rows)
+    if len(rows) == 1 or test == "none":
+        return ""
     return (
         f"Of {len(rows)} contrasts in {METRICS[metric].title}, {within} have p ≤ 0.05 after the "
         f"correction within their cell ({_span(families)} contrasts each), and {overall} after one "
@@ -141,7 +146,8 @@ def decomposition_table(results: Results) -> Table:
         "95 % t-intervals, over the seeds that have all three."
     )
     columns = ("setting", "seeds", "q − base", "limit − base", "q − limit")
-    return table_by_cell("Noise and limit by cell", [row.cell for row in rows], columns, body, note)
+    cells = [row.cell for row in rows]
+    return table_by_cell("Noise and limit by cell", cells, columns, body, note, num_heads=1)
 
 
 def attribution_table(results: Results) -> Table:
@@ -183,7 +189,8 @@ def mean_split_table(results: Results) -> Table:
         "percentage points with 95 % t-intervals over seeds. A star marks p ≤ 0.05 after Holm's "
         "correction over the three."
     )
-    return table_by_cell("The noise alone", [cell for cell, _ in rows], columns, body, note)
+    cells = [cell for cell, _ in rows]
+    return table_by_cell("The noise alone", cells, columns, body, note, num_heads=1)
 
 
 def _points(part: Estimate) -> str:
@@ -260,8 +267,12 @@ def table_by_cell(
     columns: Sequence[str],
     body: Sequence[tuple[str, ...]],
     note: str,
+    num_heads: int = 0,
 ) -> Table:
-    """One row for each cell. What the cells share is in the title; the rest gets columns."""
+    """One row for each cell. What the cells share is in the title; the rest gets columns.
+
+    ``num_heads`` of ``columns`` name the row, too.
+    """
     words = [
         (
             cell.dataset,
@@ -273,6 +284,7 @@ def table_by_cell(
         for cell in cells
     ]
     differ = [i for i in range(len(CELL)) if len({word[i] for word in words}) > 1]
+    differ = differ or [CELL.index("activation")]  # a row needs a name
     shared = [words[0][i] for i in range(len(CELL)) if i not in differ]
     shared = [word for word in shared if word != PAPER_PROTOCOL]
     return Table(
@@ -280,4 +292,5 @@ def table_by_cell(
         (*(CELL[i] for i in differ), *columns),
         tuple((*(word[i] for i in differ), *row) for word, row in zip(words, body, strict=True)),
         note,
+        len(differ) + num_heads,
     )

@@ -87,10 +87,13 @@ def test_what_is_missing_is_named_and_nothing_decided(judged, options, missing):
     assert found.answer == OPEN
     assert any(text.startswith(missing) for text in found.missing), found.missing
     assert missing in found.reason
+    count = int(missing.partition(" of 44")[0]) if "settings" in missing else 0
+    assert found.cases == {"settings": {"unclear": 44 - count, "missing": count}}
 
 
 def test_equal_runs_without_spread_are_no_crash(judged):
     assert judged(noise=0.0).answer == HOLDS
+    assert judged(noise=0.0).cases == {}
     assert judged(noise=0.0, other=0.9).answer == FAILS
 
 

@@ -196,6 +196,10 @@ def test_with_and_without_dropout_are_counted_apart(make_paper):
     )
     assert found.answer == FAILS
     assert counts(found)["against with dropout"] == counts(found)["for without dropout"] == 9
+    assert found.cases == {
+        "with dropout": {"for": 0, "against": 9, "unclear": 0, "missing": 0},
+        "without dropout": {"for": 9, "against": 0, "unclear": 0, "missing": 0},
+    }
     assert found.reason.startswith("With dropout: 0 of the paper's 9 cases gain")
     graded = [line.partition(" is ")[0] for line in found.graded]
     assert graded == [

@@ -17,6 +17,7 @@ from qneurons.report.figures.artwork import (
     css_name,
     figure_files,
     setting_styles,
+    share_styles,
     to_svg,
     write_file,
 )
@@ -72,6 +73,24 @@ def test_svg_ids_are_the_figures_own_and_every_reference_resolves(figure):
     assert ids[0]
     assert not ids[0] & ids[1]
     assert set(re.findall(r'(?:url\(#|href="#)([^")]*)', one)) <= ids[0]
+
+
+def test_a_page_has_each_style_once(figure):
+    svgs = [to_svg(figure, name) for name in ("one", "two")]
+    page = "<style>\n</style>" + "".join(svgs) + '<i style="flex: 3"></i>'
+    shared = share_styles(page)
+    rules = dict(re.findall(r"^\.(s\d+) \{(.*)\}$", shared, flags=re.MULTILINE))
+    assert len({*rules.values()}) == len(rules)
+    assert shared.count('<i style="flex: 3">') == 1
+    back = re.sub(r' class="(s\d+)"', lambda found: f' style="{rules[found[1]]}"', shared)
+    assert back.endswith(page.removeprefix("<style>\n</style>"))
+    assert len(shared) < len(page)
+
+
+def test_lines_of_a_path_are_written_short(figure):
+    paths = re.findall(r' d="([^"]*)"', to_svg(figure, "plot"))
+    assert paths
+    assert not re.search(r"L|\n|\d\d\.\d\d", "".join(paths))
 
 
 PAGES = {"light": "#ffffff", "dark": "#15171b"}

@@ -69,7 +69,10 @@ def judge_best(claim: BestClaim, results: Results) -> Verdict:
     elif answer == CANNOT_HOLD:
         answer = OPEN  # it cannot fail either
     graded = _grade(claim, results, list(champions.values()))
-    return Verdict(claim, answer, graded, reason, numbers, tuple(missing))
+    there = {(final.cell, final.setting) for final in field}.intersection(wanted)
+    cases = {"unclear": len(there), "missing": len(wanted) - len(there)}
+    parts = {} if answer in (HOLDS, FAILS) else {"settings": cases}
+    return Verdict(claim, answer, graded, reason, numbers, tuple(missing), parts)
 
 
 def _is_floor(cell: Cell, setting: str) -> bool:

@@ -77,6 +77,11 @@ class Count:
     def missing(self) -> int:
         return self.claimed - self.answers.total()
 
+    @property
+    def cases(self) -> dict[str, int]:
+        """How many are for the claim, against it, unclear and missing."""
+        return {name: self.answers[name] for name in get_args(Answer)} | {"missing": self.missing}
+
     def most(self, answer: Answer) -> int:
         """How many cases may have this answer when all are complete."""
         return self.settled[answer] + self.claimed - self.settled.total()
@@ -126,6 +131,7 @@ def judge_cases(claim: CaseClaim, results: Results) -> Verdict:
         reason + _elsewhere(claim, results),
         tuple(_numbers(counts)),
         _missing(results, claimed),
+        {name: count.cases for name, count in counts.items()},
     )
 
 
@@ -220,11 +226,7 @@ def _numbers(counts: Mapping[str, Count]) -> list[Number]:
     return [
         Number(f"cases {label} {name}".strip(), value)
         for name, count in counts.items()
-        for label, value in (
-            ("claimed", count.claimed),
-            *((answer, count.answers[answer]) for answer in get_args(Answer)),
-            ("missing", count.missing),
-        )
+        for label, value in (("claimed", count.claimed), *count.cases.items())
     ]
 
 

@@ -1,7 +1,7 @@
 """A claim, and the verdict on it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from qneurons.report.rendering import Number
 
@@ -31,6 +31,12 @@ class Verdict:
     reason: str  # the strict count
     numbers: tuple[Number, ...] = ()
     missing: tuple[str, ...] = ()
+    # By part of the claim: how many cases are for it, against it, unclear and missing.
+    cases: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def is_undecided(self) -> bool:
+        return self.answer in (OPEN, CANNOT_HOLD, CANNOT_FAIL)
 
 
 def lack(missing: Sequence[str]) -> str:

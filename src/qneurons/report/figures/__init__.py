@@ -1,6 +1,7 @@
 """The figures of a report; each draws numbers that were computed before."""
 
 from qneurons.report.figures.artwork import (
+    FORMATS as FORMATS,
     INK as INK,
     LOOK as LOOK,
     ON_DARK as ON_DARK,
@@ -10,6 +11,7 @@ from qneurons.report.figures.artwork import (
     figure_files as figure_files,
     new_figure as new_figure,
     setting_styles as setting_styles,
+    share_styles as share_styles,
     theme_svgs as theme_svgs,
     to_svg as to_svg,
     write_file as write_file,
@@ -22,6 +24,7 @@ from qneurons.report.figures.curves import (
     draw_curves as draw_curves,
     draw_panel as draw_panel,
     label_ends as label_ends,
+    panels_of as panels_of,
 )
 from qneurons.report.figures.densities import (
     BANDS as BANDS,

@@ -36,6 +36,8 @@ LOOK: dict[Any, Any] = {
     "svg.hashsalt": "qneurons",
     "pdf.fonttype": 42,
 }
+FORMATS = ("png", "pdf")
+_UNDATED = {"png": {"Software": None}, "pdf": {"CreationDate": None}}
 
 
 FAMILIES = {  # by the first letter of a setting; a smaller λ is lighter, also in grey
@@ -87,15 +89,15 @@ def new_figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def figure_files(figure: "Figure", name: str) -> dict[str, bytes]:
+def figure_files(figure: "Figure", name: str, formats: Iterable[str] = FORMATS) -> dict[str, bytes]:
     """The figure as name.png, name.pdf and name-dark.svg. Equal figures give equal bytes."""
     import matplotlib
 
     files = {}
-    for suffix, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None})):
+    for suffix in formats:
         buffer = io.BytesIO()
         with matplotlib.rc_context(LOOK):
-            figure.savefig(buffer, format=suffix, dpi=160, metadata=metadata)
+            figure.savefig(buffer, format=suffix, dpi=160, metadata=_UNDATED[suffix])
         files[f"{name}.{suffix}"] = buffer.getvalue()
     dark = f"{name}-dark.svg"
     return files | {dark: theme_svgs(figure, name)[dark]}
@@ -125,7 +127,7 @@ def to_svg(figure: "Figure", name: str) -> str:
     svg = svg[svg.index("<svg") :]
     width = 72 * figure.get_figwidth()
     # On a narrow screen a figure scrolls, so that its text stays readable.
-    size = f'style="max-width: {1.2 * width:.0f}pt; min-width: {0.7 * width:.0f}pt"'
+    size = f'style="max-width: {1.2 * width:.0f}pt; min-width: {0.65 * width:.0f}pt"'
     svg = re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', size, svg, count=1)
     svg = svg.replace("base64,\n", "base64,")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -133,13 +135,27 @@ def to_svg(figure: "Figure", name: str) -> str:
     svg = svg.replace("xlink:href", "href")
     # Ids must be unique on the page, so they get the figure's name; groups need none.
     svg = re.sub(r"<g id=\"[^\"]*\"", "<g", svg)
-    svg = re.sub(r"(\bid=\"|url\(#|href=\"#)", rf"\g<1>{name}-", svg)
-    # Coordinates are shortened; numbers in the text of the figure are not.
-    svg = re.sub(r"<[^>]*>", lambda tag: _shortened(tag[0]), svg)
+    ids = {id: f"{name}-{k}" for k, id in enumerate(re.findall(r'\bid="([^"]*)"', svg))}
+    svg = re.sub(r'(\bid="|url\(#|href="#)([^")]*)', lambda found: found[1] + ids[found[2]], svg)
+    # Most of a page is figures, so they are written short. Numbers in their text are kept.
+    svg = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d\d\.\d|\d\.\d\d)\d+", r"\1", tag[0]), svg)
+    svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"\s+(L\s)?", " ", path[0]), svg)
     svg = re.sub(r"\s*\n\s*", "\n", svg)
     for colour in ON_DARK:
         svg = svg.replace(colour, f"var({css_name(colour)})")
     return svg
+
+
+def share_styles(page: str) -> str:
+    """The page with each style of its figures written once, as a class."""
+    classes: dict[str, str] = {}
+    page = re.sub(
+        r'(<(?:g|path|use|text|tspan|image)\b[^>]*) style="([^"]*)"',
+        lambda tag: f'{tag[1]} class="{classes.setdefault(tag[2], f"s{len(classes)}")}"',
+        page,
+    )
+    rules = "\n".join(f".{name} {{{style}}}" for style, name in classes.items())
+    return page.replace("</style>", f"{rules}\n</style>", 1)
 
 
 def _shortened(text: str) -> str:

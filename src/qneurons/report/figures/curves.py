@@ -69,8 +69,7 @@ def draw_curves(
     import matplotlib
     from matplotlib.ticker import MaxNLocator
 
-    activations = list(dict.fromkeys(curve.activation for curve in curves))
-    panels = sorted({c.panel for c in curves}, key=lambda p: (activations.index(p[0]), not p[1]))
+    panels = panels_of(curves)
     columns = min(len(panels), 2)
     lines = math.ceil(len(panels) / columns)
     last = max(epoch for curve in curves for epoch in curve.epoch)
@@ -105,6 +104,12 @@ def draw_curves(
         axes[0, 0].set_xlim(*((1, last) if last > 1 else (0.5, 1.5)))
         axes[0, 0].xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
     return figure
+
+
+def panels_of(curves: Sequence[Curve]) -> list[tuple[str, bool]]:
+    """Activation and dropout of each panel; dropout comes first."""
+    activations = list(dict.fromkeys(curve.activation for curve in curves))
+    return sorted({c.panel for c in curves}, key=lambda p: (activations.index(p[0]), not p[1]))
 
 
 def draw_panel(
