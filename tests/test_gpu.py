@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 import qneurons as qn
 from qneurons import closed_forms, noise, q_activation
+from qneurons.comparison.trial import Trial, run_trial
 from qneurons.measuring import bytes_kept, count_kernels
 
 pytestmark = [
@@ -355,3 +356,19 @@ def test_a_compiled_limit_fuses_with_its_neighbours(name, compiled):
     function(x)
     assert count_kernels(lambda: function(x)) == 1
     torch.testing.assert_close(function(x), 2 * module(x + 1) - 3, rtol=1e-5, atol=1e-5)
+
+
+# --- comparisons ----------------------------------------------------------------------------------
+
+
+def test_the_peak_of_a_trial_has_nothing_of_the_trial_before():
+    def train(trial):
+        model = trial.convert(nn.Sequential(nn.Linear(8, 8), nn.ELU(), nn.Linear(8, 8))).cuda()
+        model.itself = [model]  # a cycle, which only the garbage collector frees
+        model.large = torch.ones(trial.params["bytes"], dtype=torch.uint8, device="cuda")
+        trial.report(loss=model(randn(4, 8)).mean())
+
+    large, small = (
+        run_trial(train, Trial("c0.1", 0, {"bytes": num}))[0].peak_bytes for num in (2**28, 2**20)
+    )
+    assert large - small == pytest.approx(2**28 - 2**20, rel=0.01)
