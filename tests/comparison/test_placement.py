@@ -39,7 +39,7 @@ def test_one_process_for_each_of_several_gpus_or_as_many_as_wanted(
         ({"executor": "slurm"}, r"unknown executor 'slurm'.*ray"),
         ({"processes": -1}, r"processes is -1; give the number"),
         ({"processes": 1.5}, r"processes is 1\.5"),
-        ({"address": "auto", "gpus_per_trial": 1}, r"address, gpus_per_trial: only.*'ray'"),
+        ({"address": "auto", "gpus_per_trial": 1}, r"only.*address, gpus_per_trial; add.*'ray'"),
         ({"executor": "ray", "processes": 2}, r"processes is not for a Ray cluster"),
     ],
 )

@@ -3,10 +3,11 @@
 import threading
 
 import pytest
+from torch import nn
 
 from qneurons.comparison import session
 from qneurons.comparison.arms import parse_arms
-from qneurons.comparison.executor import LocalExecutor
+from qneurons.comparison.executor import LocalExecutor, Reported
 from qneurons.comparison.session import Session, make_grid, plan
 from qneurons.comparison.store import TrialStore
 from qneurons.study.errors import StudyError
@@ -43,8 +44,12 @@ class Bench:
         executor = executor or LocalExecutor(watched, "a command")
         found = Session(executor, store, by_name, "3.11-a", check_names, self.lines.append)
         found.run(specs, on_seed)
-        self.finished = {str(trial.spec) for trial in store.finished.values()}
         return found
+
+    @property
+    def finished(self):
+        store = TrialStore.open(self.folder, readonly=True)
+        return {str(trial.spec) for trial in store.finished.values()}
 
 
 @pytest.fixture
@@ -154,10 +159,13 @@ def test_bad_input_ends_it_in_one_line_that_names_the_trial(bench):
         bench.run(lambda trial: None)
 
 
-def test_the_names_of_every_trial_are_checked_at_its_first_epoch(bench):
-    seen = []
-    bench.run(seeds=[0], check_names=seen.append)
-    assert seen == [["test_accuracy", "train_loss"]] * 3
+def test_names_are_checked_at_the_first_epoch(bench):
+    def check_names(names):
+        raise StudyError(f"got {names}")
+
+    with pytest.raises(StudyError, match=r"^seed 0, base: got \['test_accuracy', 'train_loss'\]"):
+        bench.run(check_names=check_names)
+    assert not bench.finished
 
 
 class FragileExecutor:
@@ -222,6 +230,31 @@ def test_where_every_worker_fails_first_the_session_ends(bench):
     assert len(executor.order) == 2
     assert executor.is_closed
     assert bench.run().failed == {}  # nothing is reserved any more
+
+
+def test_names_are_checked_again_when_trials_beside_each_other_have_ended(bench):
+    class Beside(FragileExecutor):
+        """The first epochs are heard of first."""
+
+        def poll(self, listener):
+            heard = []
+            super().poll(lambda *about: heard.append(about))
+            for about in sorted(heard, key=lambda about: not isinstance(about[1], Reported)):
+                listener(*about)
+
+    def train(trial):
+        trial.convert(nn.Sequential(nn.ELU()))
+        trial.report(**{f"score_of_{trial.setting.partition('.')[0]}": 1.0})
+
+    def check_names(names):
+        known = TrialStore.open(bench.folder, readonly=True).metric_names()
+        if known and known != names:
+            raise StudyError(f"{known} and {names}")
+
+    executor = Beside(2, lambda spec: None, train)
+    with pytest.raises(StudyError, match="score_of_"):
+        bench.run(executor=executor, check_names=check_names)
+    assert len(bench.finished) == 1
 
 
 def test_an_error_in_a_worker_is_raised(bench):

@@ -46,7 +46,7 @@ def place(
         return ray_executor(train, command, address or "auto", num_cpus, gpus_per_trial, say)
     if refused := [name for name, value in given.items() if value is not None]:
         raise StudyError(
-            f"{', '.join(refused)}: only for a Ray cluster; add executor='ray' (--executor ray)"
+            f"only a Ray cluster takes {', '.join(refused)}; add executor='ray' (--executor ray)"
         )
     if processes is None:
         num_gpus = torch.cuda.device_count()

@@ -125,6 +125,8 @@ class Session:
                 if time.monotonic() - self._last_line >= LINE_S:
                     self._say(f"{spec}, epoch {epoch}: {metrics_text(metrics)}")
             case Done(measured, diverged, origin):
+                if measured.metrics:  # again: others may have finished since its first epoch
+                    self.check_names(list(measured.metrics))
                 setting, _ = self._running[spec.id]
                 provenance = self.store.begin(origin)
                 self.store.add(Finished(spec, setting, measured, self.code, provenance))
