@@ -1,18 +1,29 @@
 """Trials as Ray tasks; a fake pool runs them. On a cluster: tests/study/execution."""
 
 import functools
+import importlib
 import pickle
 import sys
 
 import pytest
 import torch
 
+from qneurons.study.errors import StudyError
+
+
+def test_without_ray_the_remedy_is_said(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    for name in ("comparison.ray_executor", "study.execution.ray_cluster"):
+        monkeypatch.delitem(sys.modules, f"qneurons.{name}", raising=False)
+    with pytest.raises(StudyError, match=r"--executor ray.* pip install 'qneurons\[ray\]'"):
+        importlib.import_module("qneurons.comparison.ray_executor")
+
+
 pytest.importorskip("ray")
 
 from qneurons.comparison.executor import Done, Failed, Reported
 from qneurons.comparison.ray_executor import RayExecutor, _train, pack_with_module
 from qneurons.comparison.store import Spec
-from qneurons.study.errors import StudyError
 from qneurons.study.execution import Ended
 from tests.comparison.conftest import make_train
 

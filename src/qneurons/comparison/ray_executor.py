@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from ray import cloudpickle
 
 from qneurons.comparison.executor import Listener, Message, Training, naming, perform
 from qneurons.comparison.process_executor import pack
@@ -80,6 +79,8 @@ class RayExecutor:
 
 def pack_with_module(train: Training) -> bytes:
     """A training as bytes, with what it uses of its own module, which the nodes may lack."""
+    from ray import cloudpickle  # not above: without Ray, ray_cluster says what to install
+
     function: Any = train
     while isinstance(function, functools.partial):
         function = function.func
