@@ -1,9 +1,12 @@
 """Trials in other processes: what a kill costs, which GPU each sees, how a training gets there."""
 
+import atexit
 import os
 import pickle
 import signal
 import threading
+from multiprocessing.connection import Pipe
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +15,7 @@ cloudpickle = pytest.importorskip("cloudpickle")
 
 from qneurons.comparison import process_executor
 from qneurons.comparison.arms import parse_arms
-from qneurons.comparison.executor import Failed
+from qneurons.comparison.executor import Failed, Reported
 from qneurons.comparison.process_executor import ProcessExecutor, pack, worker_variables
 from qneurons.comparison.session import Session, plan
 from qneurons.comparison.store import Spec, TrialStore
@@ -27,6 +30,8 @@ def test_a_killed_process_loses_its_trial_alone_and_is_replaced(tmp_path):
     def before(trial, epoch):
         with pids.open("a") as file:
             print(os.getpid(), file=file)
+        if epoch == 0:
+            atexit.register((tmp_path / "ended").touch)
         if (trial.seed, trial.setting, epoch) == (1, "c0.1", 1) and not flag.exists():
             flag.touch()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -48,6 +53,7 @@ def test_a_killed_process_loses_its_trial_alone_and_is_replaced(tmp_path):
     assert seeds_done[-1] == 6
     used = {int(line) for line in pids.read_text().split()}
     assert len(used) >= 2
+    assert (tmp_path / "ended").exists()
     assert os.getpid() not in used
     for pid in used:
         with pytest.raises(ProcessLookupError):
@@ -67,12 +73,10 @@ class FakeWorker:
         self.sent.append(trial)
 
     def messages(self):
-        if self.usable:
-            return [Failed("why", "a traceback"), Ended()]
-        return [Ended(lost="it died")]
+        return [Ended() if self.usable else Ended(lost="it died")]
 
-    def stop(self):
-        self.is_stopped = True
+    def stop(self, patience_s):
+        self.is_stopped, self.patience_s = True, patience_s
 
 
 @pytest.fixture
@@ -96,10 +100,20 @@ def test_a_process_that_cannot_be_used_any_more_is_replaced(workers):
         executor.submit(Spec("base", 0), "base")
         workers[-1].usable = usable
         executor.poll(lambda spec, message: heard.append((spec.arm, message)))
-    assert heard[-3:-2] == [("base", Ended(lost="it died"))]
+    assert heard == [("base", end) for end in (Ended(), Ended(lost="it died"), Ended())]
     assert [(len(worker.sent), worker.is_stopped) for worker in workers] == [(2, True), (1, False)]
     executor.close()
     assert all(worker.is_stopped for worker in workers)
+
+
+def test_at_the_end_only_an_idle_worker_is_waited_for(workers):
+    executor = ProcessExecutor(make_train(), "a command", 2)
+    for arm in ("base", "limit"):
+        executor.submit(Spec(arm, 0), arm)
+    executor.poll(lambda spec, message: None)
+    executor.submit(Spec("base", 1), "base")
+    executor.close()
+    assert [worker.patience_s for worker in workers] == [0.0, process_executor.PATIENCE_S]
 
 
 def test_every_slot_has_its_worker_and_errors_name_the_trial(workers):
@@ -114,6 +128,37 @@ def test_every_slot_has_its_worker_and_errors_name_the_trial(workers):
 
     with pytest.raises(StudyError, match=r"^seed 0, lr=1, a1: no$"):
         executor.poll(listener)
+
+
+def worker_with(status, *sent):
+    """A worker whose process has that status, and has sent these messages."""
+    worker = process_executor._Worker.__new__(process_executor._Worker)
+    worker.connection, other = Pipe()
+    worker._process, worker._has_failed = SimpleNamespace(poll=lambda: status), False
+    for message in sent:
+        other.send(message)
+    other.close()
+    return worker
+
+
+def test_a_worker_is_not_used_again_after_a_failure():
+    failed = Failed("CUDA error", "a traceback")
+    worker = worker_with(None, failed, Ended())
+    assert worker.is_usable()
+    assert list(worker.messages()) == [failed, Ended()]
+    assert not worker.is_usable()
+    worker.connection.close()
+
+
+@pytest.mark.parametrize(("status", "how"), [(-9, "signal SIGKILL"), (3, "status 3")])
+def test_what_a_worker_has_sent_before_it_ended_is_heard(status, how):
+    worker = worker_with(status, Reported(1, {}))
+    assert list(worker.messages()) == [
+        Reported(1, {}),
+        Ended(lost=f"its process ended with {how}"),
+    ]
+    assert not worker.is_usable()
+    worker.connection.close()
 
 
 def test_every_worker_sees_a_gpu_of_its_own(monkeypatch):

@@ -17,6 +17,7 @@ from qneurons.study.errors import StudyError
 from qneurons.study.execution import Ended
 
 POLL_S = 0.25
+PATIENCE_S = 10.0  # for an idle worker to end by itself, with what it has registered by atexit
 CODE = """
 import sys
 sys.path[:], sys.argv[:] = {path!r}, {argv!r}
@@ -41,7 +42,7 @@ class ProcessExecutor:
         worker = self._workers.get(slot)
         if worker is None or not worker.is_usable():
             if worker is not None:
-                worker.stop()
+                worker.stop(patience_s=0.0)
             variables = worker_variables(slot, self.num_slots)
             worker = self._workers[slot] = _Worker(variables, self._command, self._training)
         worker.send((setting, spec.seed, dict(spec.params)))
@@ -57,8 +58,8 @@ class ProcessExecutor:
                     listener(spec, message)
 
     def close(self) -> None:
-        for worker in self._workers.values():
-            worker.stop()
+        for slot, worker in self._workers.items():
+            worker.stop(patience_s=0.0 if slot in self._running else PATIENCE_S)
 
 
 class _Worker:
@@ -73,7 +74,7 @@ class _Worker:
         about = {"path": sys.path, "argv": sys.argv, "command": command}
         code = CODE.format(**about, fd=theirs.fileno(), parent=os.getpid())
         self._process = subprocess.Popen(
-            [sys.executable, "-c", code],
+            [sys.executable, "-u", "-c", code],  # what the training prints is seen at once
             env=os.environ | variables,
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
@@ -106,11 +107,13 @@ class _Worker:
             how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
             yield Ended(lost=f"its process ended with {how}")
 
-    def stop(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
+    def stop(self, patience_s: float) -> None:
+        self.connection.close()  # ends an idle worker
+        try:
+            self._process.wait(patience_s)
+        except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)  # with the workers of a DataLoader
-        self._process.wait()
-        self.connection.close()
+            self._process.wait()
 
 
 def worker_variables(slot: int, num_processes: int) -> dict[str, str]:

@@ -201,7 +201,7 @@ def test_a_time_limit_saves_what_the_workers_have(drama):
     assert store.resumable() == store.progress()
 
 
-def test_a_comparison_uses_the_cluster_too(nodes, environment, drama, tmp_path):
+def test_a_comparison_uses_the_cluster_too(nodes, environment, tmp_path):
     """Here, because a cluster costs seconds."""
     for package in ("cloudpickle", "jinja2", "matplotlib", "polars", "scipy"):
         pytest.importorskip(package)
