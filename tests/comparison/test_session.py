@@ -257,6 +257,26 @@ def test_names_are_checked_again_when_trials_beside_each_other_have_ended(bench)
     assert len(bench.finished) == 1
 
 
+def test_a_trial_is_over_when_its_worker_says_so(bench):
+    """Not when it is recorded: an executor that is closed ends the trials that run."""
+
+    class OneByOne(FragileExecutor):
+        heard = None
+
+        def poll(self, listener):
+            if not self.heard:
+                self.heard = []
+                super().poll(lambda *about: self.heard.append(about))
+                self.heard.sort(key=lambda about: isinstance(about[1], Ended))
+            listener(*self.heard.pop(0))
+
+        def close(self):
+            assert not self.heard
+
+    bench.run(settings=["base", "limit"], seeds=[0], executor=OneByOne(2, lambda spec: None))
+    assert bench.seeds_done == 1
+
+
 def test_an_error_in_a_worker_is_raised(bench):
     executor = FragileExecutor(2, lambda spec: Ended(error=StudyError("reported nothing")))
     with pytest.raises(StudyError, match="reported nothing"):

@@ -95,7 +95,9 @@ class Session:
                 reservation.release()
 
     def _left(self, specs: Iterable[Spec]) -> list[Spec]:
-        return [s for s in specs if s.id not in self.store.finished and s.id not in self.failed]
+        """Those that run, and those that are neither finished nor given up."""
+        over = (self.store.finished.keys() | self.failed.keys()) - self._running.keys()
+        return [spec for spec in specs if spec.id not in over]
 
     def _submit(self, left: Iterable[Spec]) -> bool:
         """Submits trials while there is room; True if other processes train some."""
