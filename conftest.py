@@ -16,7 +16,7 @@ if not torch.cuda.is_available():
 # Their tests skip themselves, but doctests are collected by importing the source.
 _NEEDS = {
     "polars": "src/qneurons/report/*.py",
-    "ray": "src/qneurons/study/execution/ray_*.py",
+    "ray": "src/qneurons/*/ray_*.py",
     "transformers": "src/qneurons/integrations/hugging_face.py",
     "timm": "src/qneurons/integrations/timm.py",
     "lightning": "src/qneurons/integrations/lightning.py",

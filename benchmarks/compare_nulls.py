@@ -1,42 +1,45 @@
-"""How often `qneurons.compare` claims an effect where there is none, and what it costs.
+"""How often `qneurons.compare` claims an effect where there is none, and finds one that there is.
 
     python benchmarks/compare_nulls.py [--comparisons 4000]
 
 In every simulated comparison base and all other settings have the same law, with a common part per
-seed as in paired trainings. A claim is a setting that is called better or worse. The table goes to
-results/compare-nulls.md and, between its markers, into docs/compare.md. It takes some minutes.
+seed as in paired trainings; in the second table one setting is better by a known effect. A claim is
+a setting that is called better or worse. The tables go to results/compare-nulls.md and, between its
+markers, into docs/compare.md. It takes some minutes.
 """
 
 import argparse
+import math
 import platform
-import tempfile
-import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 from pages import write_between
 from scipy import stats
-from torch import nn
 
 import qneurons
 from qneurons.comparison.arms import parse_arms
-from qneurons.comparison.results import Metrics, Results
-from qneurons.comparison.store import Finished, Spec, TrialStore
-from qneurons.comparison.trial import Measured, Trial
+from qneurons.comparison.results import Metrics, Results, seeds_to_show
+from qneurons.comparison.store import Finished, Spec
+from qneurons.comparison.trial import Measured
+from qneurons.report.inference import Estimate
 
 ROOT = Path(__file__).parent.parent
 ARMS = parse_arms(["base", "limit", "c0.1", "a1", "silu"])
 GRID = [(("lr", value),) for value in (0.02, 0.05, 0.1)]
+NOISE = 0.004
+SD = NOISE * math.sqrt(2)  # of a difference
 
 
 def normal(random, shape):
-    return random.normal(0, 0.004, shape)
+    return random.normal(0, NOISE, shape)
 
 
 def skewed(random, shape):
     """Some trainings get stuck."""
-    return -0.004 * random.exponential(1, shape) - 0.1 * (random.random(shape) < 0.05)
+    return -NOISE * random.exponential(1, shape) - 0.1 * (random.random(shape) < 0.05)
 
 
 def coarse(random, shape):
@@ -44,12 +47,13 @@ def coarse(random, shape):
     return random.binomial(300, 0.9, shape) / 300 - 0.9
 
 
-def comparison(random, num_seeds, noise, grid=((),), slope=0.0):
-    """Trials without any effect of the setting; the points of a grid differ by ``slope``."""
+def comparison(random, num_seeds, noise, grid=((),), slope=0.0, effect=0.0):
+    """Trials with an effect of the first setting; the points of a grid differ by ``slope``."""
     common = noise(random, (num_seeds, 1, 1))
     own = noise(random, (num_seeds, len(grid), len(ARMS)))
     points = slope * np.arange(len(grid))[:, None]
     test = 0.9 + common + own + points
+    test[..., 1] += effect
     val = test + noise(random, own.shape)  # the same models on other data
     trials = []
     for seed, point, arm in np.ndindex(own.shape):
@@ -97,22 +101,45 @@ CASES = {
 }
 
 
-def costs():
-    """Microseconds of a report, and milliseconds of saving a trial of 100 epochs."""
-    trial = Trial("a1/1000", 0, {})
-    trial.convert(nn.Sequential(*(nn.ELU() for _ in range(50))))
-    start = time.perf_counter()
-    for _ in range(1000):
-        trial.report(test_accuracy=0.9, test_loss=0.3, train_loss=0.2)
-    report_us = 1e3 * (time.perf_counter() - start)
-    with tempfile.TemporaryDirectory() as folder:
-        store = TrialStore.open(Path(folder) / "store", create=True)
-        measured = Measured({name: [0.9] * 100 for name in "abc"}, [1.0] * 100, None, False)
-        start = time.perf_counter()
-        for seed in range(100):
-            store.add(Finished(Spec("base", seed), "base", measured, "", ""))
-        save_ms = 10 * (time.perf_counter() - start)
-    return report_us, save_ms
+def covers(random, num_seeds, noise):
+    """The interval of the first setting holds its effect."""
+    results = Results(comparison(random, num_seeds, noise, effect=SD), ARMS, [()], Metrics())
+    gain = results.at_best()[1].contrast.gain
+    return gain.low <= SD <= gain.high
+
+
+def announced(effect):
+    """The number of seeds that is said to show it in four of five repetitions."""
+    measured = Estimate(10, effect, SD, math.nan, math.nan)
+    return seeds_to_show(SimpleNamespace(gain=measured), len(ARMS) - 1)
+
+
+def shows(random, effect):
+    trials = comparison(random, announced(effect), normal, effect=effect)
+    return Results(trials, ARMS, [()], Metrics()).at_best()[1].contrast.outcome == "better"
+
+
+EFFECTS = {
+    "its interval holds the effect, 3 seeds": (95, lambda r: covers(r, 3, normal)),
+    "its interval holds the effect, 10 seeds": (95, lambda r: covers(r, 10, normal)),
+    "its interval holds the effect, 20 seeds": (95, lambda r: covers(r, 20, normal)),
+    "the same, 10 seeds, some trainings get stuck": (95, lambda r: covers(r, 10, skewed)),
+    "the same, 10 seeds, a test set of 300": (95, lambda r: covers(r, 10, coarse)),
+} | {
+    f"called better, effect of {size:g} sd, {announced(size * SD)} seeds": (
+        80,
+        lambda r, size=size: shows(r, size * SD),
+    )
+    for size in (0.5, 1, 1.5, 2)
+}
+
+
+def share(case, run, num):
+    """How often something is so, in % with its interval."""
+    random = np.random.default_rng(case)
+    count = sum(run(random) for _ in range(num))
+    interval = stats.binomtest(count, num).proportion_ci()
+    return f"{100 * count / num:.1f} % | {100 * interval.low:.1f} to {100 * interval.high:.1f} %"
 
 
 def main():
@@ -128,19 +155,16 @@ def main():
         "| --- | ---: | ---: |",
     ]
     for case, (name, run) in enumerate(CASES.items()):
-        random = np.random.default_rng(case)
-        wrong = sum(run(random) for _ in range(num))
-        interval = stats.binomtest(wrong, num).proportion_ci()
-        low, high = 100 * interval.low, 100 * interval.high
-        lines.append(f"| {name} | {100 * wrong / num:.1f} % | {low:.1f} to {high:.1f} % |")
+        lines.append(f"| {name} | {share(case, run, num)} |")
         print(lines[-1], flush=True)
-    report_us, save_ms = costs()
     lines += [
         "",
-        f"`trial.report` with three metrics and 50 q-activations takes {report_us:.0f} µs, and "
-        f"saving a trial of 100 epochs {save_ms:.1f} ms: {100 * report_us / 5e6:.3f} % of an epoch "
-        "of 5 seconds.",
+        "| one setting has an effect | how often | 95 % interval | announced |",
+        "| --- | ---: | ---: | ---: |",
     ]
+    for case, (name, (promise, run)) in enumerate(EFFECTS.items(), len(CASES)):
+        lines.append(f"| {name} | {share(case, run, num)} | {promise} % |")
+        print(lines[-1], flush=True)
     text = "\n".join(lines)
     (ROOT / "benchmarks" / "results" / "compare-nulls.md").write_text(text + "\n")
     write_between(ROOT / "docs" / "compare.md", "nulls", text)

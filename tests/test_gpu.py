@@ -11,6 +11,8 @@ from torch.utils.checkpoint import checkpoint
 
 import qneurons as qn
 from qneurons import closed_forms, noise, q_activation
+from qneurons.comparison.store import TrialStore
+from qneurons.comparison.trial import Trial, run_trial
 from qneurons.measuring import bytes_kept, count_kernels
 
 pytestmark = [
@@ -355,3 +357,39 @@ def test_a_compiled_limit_fuses_with_its_neighbours(name, compiled):
     function(x)
     assert count_kernels(lambda: function(x)) == 1
     torch.testing.assert_close(function(x), 2 * module(x + 1) - 3, rtol=1e-5, atol=1e-5)
+
+
+# --- comparisons ----------------------------------------------------------------------------------
+
+
+def test_the_peak_of_a_trial_has_nothing_of_the_trial_before():
+    def train(trial):
+        model = trial.convert(nn.Sequential(nn.Linear(8, 8), nn.ELU(), nn.Linear(8, 8))).cuda()
+        model.itself = [model]  # a cycle, which only the garbage collector frees
+        model.large = torch.ones(trial.params["bytes"], dtype=torch.uint8, device="cuda")
+        trial.report(loss=model(randn(4, 8)).mean())
+
+    large, small = (
+        run_trial(train, Trial("c0.1", 0, {"bytes": num}))[0].peak_bytes for num in (2**28, 2**20)
+    )
+    assert large - small == pytest.approx(2**28 - 2**20, rel=0.01)
+
+
+def test_worker_processes_use_the_gpu_after_their_parent_has(tmp_path):
+    for package in ("cloudpickle", "jinja2", "matplotlib", "polars", "scipy"):
+        pytest.importorskip(package)
+    torch.cuda.init()
+
+    def train(trial):
+        model = trial.convert(nn.Sequential(nn.Linear(8, 8), nn.ELU(), nn.Linear(8, 8))).cuda()
+        loss = model(torch.ones(4, 8, device="cuda")).mean()
+        trial.report(loss=loss, num_gpus=torch.cuda.device_count())
+
+    qn.compare(train, ["base", "c0.1"], 2, tmp_path, processes=2, say=lambda text: None)
+    store = TrialStore.open(tmp_path / "store", readonly=True)
+    assert len(store.finished) == 4
+    for trial in store.finished.values():
+        assert trial.measured.metrics["num_gpus"] == [1]
+        assert trial.measured.peak_bytes > 0
+        device = store.records.provenance[trial.provenance]["device"]
+        assert device == torch.cuda.get_device_name()

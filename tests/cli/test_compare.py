@@ -81,7 +81,7 @@ def test_ctrl_c_has_its_exit_code(run, monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("qneurons.comparison.session.run_trial", interrupt)
+    monkeypatch.setattr("qneurons.comparison.executor.run_trial", interrupt)
     result = run("my_training.py:train")
     assert result.exit_code == 130
     assert "the same call goes on" in result.stdout
@@ -92,3 +92,16 @@ def test_values_are_numbers_or_texts():
     for text in ("lr", "=1", "lr="):
         with pytest.raises(StudyError, match=r"lr=0\.05"):
             parse_param(text)
+
+
+def test_where_trials_run_is_handed_on(run, monkeypatch):
+    def place(train, *, say, **options):
+        raise StudyError(f"got {options}")
+
+    monkeypatch.setattr("qneurons.comparison.placement.place", place)
+    options = ("--executor", "ray", "--address", "auto", "--processes", 2)
+    per_trial = ("--cpus-per-trial", 3, "--gpus-per-trial", 0.5)
+    result = run("my_training.py:train", *options, *per_trial)
+    expected = {"processes": 2, "executor": "ray", "address": "auto"}
+    expected |= {"cpus_per_trial": 3.0, "gpus_per_trial": 0.5}
+    assert f"got {expected}" in result.stderr

@@ -241,3 +241,11 @@ def test_the_example_of_the_page_is_complete():
     example = text.partition("```python\n")[2].partition("```")[0]
     compile(example, "compare.md", "exec")
     assert "qn.compare(train" in example
+
+
+@pytest.mark.parametrize("name", ["nulls", "overhead"])
+def test_the_numbers_of_the_page_are_those_that_were_measured(name):
+    root = Path(__file__).parents[2]
+    measured = (root / "benchmarks" / "results" / f"compare-{name}.md").read_text()
+    page = (root / "docs" / "compare.md").read_text()
+    assert f"<!-- {name} -->\n{measured}<!-- /{name} -->" in page

@@ -71,7 +71,7 @@ def test_one_seed_answers_nothing():
     found = answer(results({"base": [0.8], "c0.1": [0.9]}))
     assert (found.word, found.advice) == (
         "no setting is shown to help",
-        "Run at least two seeds.",
+        "Run more seeds, at least three.",
     )
 
 
@@ -93,6 +93,9 @@ def test_diverged_trials_count_against_their_setting():
     everything = results(values, diverged=[("c0.1", seed) for seed in range(10)])
     assert answer(everything).word == "it hurts"
     assert "its trials diverged" in answer(everything).sentence
+    too_few = {"base": base[:2], "c0.1": base[:2]}
+    *_, row = results(too_few, diverged=[("c0.1", 0), ("c0.1", 1)]).at_best()
+    assert prospect(row, 1) == "needs two seeds that do not diverge"
 
 
 def test_the_final_value_is_the_mean_over_the_last_tenth_of_the_epochs():

@@ -3,12 +3,15 @@
 import threading
 
 import pytest
+from torch import nn
 
 from qneurons.comparison import session
 from qneurons.comparison.arms import parse_arms
+from qneurons.comparison.executor import LocalExecutor, Reported
 from qneurons.comparison.session import Session, make_grid, plan
 from qneurons.comparison.store import TrialStore
 from qneurons.study.errors import StudyError
+from qneurons.study.execution import Ended
 from tests.comparison.conftest import make_train
 
 
@@ -18,7 +21,15 @@ class Bench:
     def __init__(self, folder):
         self.folder, self.lines, self.seeds_done, self.trained = folder, [], 0, []
 
-    def run(self, train=None, settings=("base", "c0.1", "a1"), seeds=(0, 1), params=None):
+    def run(
+        self,
+        train=None,
+        settings=("base", "c0.1", "a1"),
+        seeds=(0, 1),
+        params=None,
+        check_names=lambda names: None,
+        executor=None,
+    ):
         def watched(trial):
             self.trained.append((trial.seed, *trial.params.values(), trial.setting))
             (train or make_train())(trial)
@@ -30,12 +41,15 @@ class Bench:
         specs = plan(arms, seeds, make_grid(params or {}))
         store = TrialStore.open(self.folder, create=True)
         by_name = {arm.name: arm for arm in arms}
-        found = Session(
-            watched, store, by_name, "3.11-a", "p", lambda names: None, self.lines.append
-        )
+        executor = executor or LocalExecutor(watched, "a command")
+        found = Session(executor, store, by_name, "3.11-a", check_names, self.lines.append)
         found.run(specs, on_seed)
-        self.finished = {str(trial.spec) for trial in store.finished.values()}
         return found
+
+    @property
+    def finished(self):
+        store = TrialStore.open(self.folder, readonly=True)
+        return {str(trial.spec) for trial in store.finished.values()}
 
 
 @pytest.fixture
@@ -95,9 +109,7 @@ def test_a_first_trial_that_fails_ends_it(bench):
     def fail(trial, epoch):
         raise ZeroDivisionError("always")
 
-    with pytest.raises(
-        StudyError, match=r"first trial \(seed 0, base\).*ZeroDivisionError: always"
-    ):
+    with pytest.raises(StudyError, match=r"^seed 0, base: failed \(ZeroDivisionError: always\)"):
         bench.run(make_train(before=fail))
     assert bench.trained == [(0, "base")]
     assert "Traceback" in bench.lines[0]
@@ -145,6 +157,130 @@ def test_a_diverged_trial_is_kept_and_said(bench):
 def test_bad_input_ends_it_in_one_line_that_names_the_trial(bench):
     with pytest.raises(StudyError, match=r"^seed 0, base: the training has reported nothing"):
         bench.run(lambda trial: None)
+
+
+def test_names_are_checked_at_the_first_epoch(bench):
+    def check_names(names):
+        raise StudyError(f"got {names}")
+
+    with pytest.raises(StudyError, match=r"^seed 0, base: got \['test_accuracy', 'train_loss'\]"):
+        bench.run(check_names=check_names)
+    assert not bench.finished
+
+
+class FragileExecutor:
+    """Runs the trials that were submitted in one go, some of which lose their worker."""
+
+    def __init__(self, num_slots, lost, train=None):
+        self.num_slots, self.lost, self.train = num_slots, lost, train or make_train()
+        self.submitted, self.order, self.is_closed = [], [], False
+
+    def submit(self, spec, setting):
+        self.submitted.append((spec, setting))
+        self.order.append(str(spec))
+        assert len(self.submitted) <= self.num_slots
+
+    def poll(self, listener):
+        while self.submitted:
+            spec, setting = self.submitted.pop()
+            if how := self.lost(spec):
+                listener(spec, how)
+            else:
+                local = LocalExecutor(self.train, "a command")
+                local.submit(spec, setting)
+                local.poll(listener)
+
+    def close(self):
+        self.is_closed = True
+
+
+def test_several_workers_begin_seed_by_seed_and_what_waits_for_base_comes_next(bench):
+    executor = FragileExecutor(2, lambda spec: None)
+    bench.run(settings=["base", "a1", "c0.1"], executor=executor)
+    assert executor.order == [
+        *("seed 0, base", "seed 0, c0.1", "seed 0, a1"),
+        *("seed 1, base", "seed 1, a1", "seed 1, c0.1"),
+    ]
+    assert bench.seeds_done == 2
+    assert executor.is_closed
+
+
+@pytest.mark.parametrize("how", [Ended(lost="a worker died"), Ended(out_of_memory=True)])
+def test_a_trial_that_crashes_is_tried_three_times(bench, how):
+    executor = FragileExecutor(2, lambda spec: how if str(spec) == "seed 0, c0.1" else None)
+    failed = bench.run(executor=executor).failed
+    words = how.lost or "its worker ran out of memory"
+    assert list(failed.values()) == [f"{words}, 3 times"]
+    assert executor.order.count("seed 0, c0.1") == 3
+    said = [line for line in bench.lines if line.startswith("seed 0, c0.1: ")]
+    assert said == [
+        *[f"seed 0, c0.1: {words}; it begins again"] * 2,
+        f"seed 0, c0.1: failed ({words}, 3 times); the other trials go on",
+    ]
+    assert len(bench.finished) == 5
+
+
+def test_where_every_worker_fails_first_the_session_ends(bench):
+    def fail(trial, epoch):
+        raise ZeroDivisionError("always")
+
+    executor = FragileExecutor(2, lambda spec: None, make_train(before=fail))
+    with pytest.raises(StudyError, match=r"no trial has finished yet; correct the training"):
+        bench.run(executor=executor)
+    assert len(executor.order) == 2
+    assert executor.is_closed
+    assert bench.run().failed == {}  # nothing is reserved any more
+
+
+def test_names_are_checked_again_when_trials_beside_each_other_have_ended(bench):
+    class Beside(FragileExecutor):
+        """The first epochs are heard of first."""
+
+        def poll(self, listener):
+            heard = []
+            super().poll(lambda *about: heard.append(about))
+            for about in sorted(heard, key=lambda about: not isinstance(about[1], Reported)):
+                listener(*about)
+
+    def train(trial):
+        trial.convert(nn.Sequential(nn.ELU()))
+        trial.report(**{f"score_of_{trial.setting.partition('.')[0]}": 1.0})
+
+    def check_names(names):
+        known = TrialStore.open(bench.folder, readonly=True).metric_names()
+        if known and known != names:
+            raise StudyError(f"{known} and {names}")
+
+    executor = Beside(2, lambda spec: None, train)
+    with pytest.raises(StudyError, match="score_of_"):
+        bench.run(executor=executor, check_names=check_names)
+    assert len(bench.finished) == 1
+
+
+def test_a_trial_is_over_when_its_worker_says_so(bench):
+    """Not when it is recorded: an executor that is closed ends the trials that run."""
+
+    class OneByOne(FragileExecutor):
+        heard = None
+
+        def poll(self, listener):
+            if not self.heard:
+                self.heard = []
+                super().poll(lambda *about: self.heard.append(about))
+                self.heard.sort(key=lambda about: isinstance(about[1], Ended))
+            listener(*self.heard.pop(0))
+
+        def close(self):
+            assert not self.heard
+
+    bench.run(settings=["base", "limit"], seeds=[0], executor=OneByOne(2, lambda spec: None))
+    assert bench.seeds_done == 1
+
+
+def test_an_error_in_a_worker_is_raised(bench):
+    executor = FragileExecutor(2, lambda spec: Ended(error=StudyError("reported nothing")))
+    with pytest.raises(StudyError, match="reported nothing"):
+        bench.run(executor=executor)
 
 
 def test_two_processes_share_the_trials(bench, monkeypatch):

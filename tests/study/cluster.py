@@ -116,6 +116,21 @@ def run_here(study, folder):
     run(study, folder, LocalExecutor(torch.device("cpu")))
 
 
+def compare_there(address, folder):
+    """Compares settings in a training whose trials run on a cluster."""
+    import qneurons as qn
+
+    def train(trial):
+        model = trial.convert(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ELU()))
+        if (trial.setting, trial.seed) == ("c0.1", 1):
+            raise ZeroDivisionError("by chance")
+        for _ in range(2):
+            trial.report(test_loss=model[0].weight.sum(), threads=torch.get_num_threads())
+
+    where = {"executor": "ray", "address": address}
+    qn.compare(train, ["base", "c0.1", "a1"], 2, folder, **where, say=lambda text: None)
+
+
 def command(said: Path, *arguments):
     """Gives a command to the command line, of which stderr goes to a file."""
     from qneurons import cli

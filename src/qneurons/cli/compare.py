@@ -43,12 +43,31 @@ def compare(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep trials that other code of the training made.")
     ] = False,
+    processes: Annotated[
+        int | None,
+        typer.Option(min=0, help="Worker processes; else one for each GPU, if several."),
+    ] = None,
+    executor: Annotated[
+        str, typer.Option(help="local: on this machine; ray: on a Ray cluster, one task per trial.")
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(help="Address of the Ray cluster: host:port or ray://host:port; else auto."),
+    ] = None,
+    cpus_per_trial: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="On a Ray cluster: CPUs, and so threads, per trial; else 1."),
+    ] = None,
+    gpus_per_trial: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="On a Ray cluster: GPUs per trial, such as 0.5; else 1."),
+    ] = None,
     open_: Open = False,
     debug: Debug = False,
 ) -> None:
     """Compare several activations in a training of your own.
 
-    Ctrl-C loses the trial that is running; the same command goes on with the others.
+    Ctrl-C loses the trials that are running; the same command goes on with the others.
 
     Exit codes: 0 finished, 130 Ctrl-C, 1 error or failed trials, 2 wrong usage.
     """
@@ -67,6 +86,11 @@ def compare(
                 choose_by=choose_by,
                 smaller=smaller.split(",") if smaller else None,
                 keep=keep,
+                processes=processes,
+                executor=executor,
+                address=address,
+                cpus_per_trial=cpus_per_trial,
+                gpus_per_trial=gpus_per_trial,
                 say=console().print,
             )
         except KeyboardInterrupt:

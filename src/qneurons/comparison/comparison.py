@@ -2,7 +2,6 @@
 
 import functools
 import shutil
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,6 +51,11 @@ def compare(
     choose_by: str | None = None,
     smaller: Collection[str] | None = None,
     keep: bool = False,
+    processes: int | None = None,
+    executor: str = "local",
+    address: str | None = None,
+    cpus_per_trial: float | None = None,
+    gpus_per_trial: float | None = None,
     say: Callable[[str], None] = _say,
 ) -> Comparison:
     r"""Trains a model of yours with several activations, and says which of them helps.
@@ -78,6 +82,13 @@ def compare(
         smaller: the metrics of which smaller is better. Default: those with a word such as ``loss``
             or ``error`` in their names.
         keep: keep trials that were made by other code of ``train``.
+        processes: how many worker processes run trials; each has a GPU of its own where there are
+            several. 0: trials run in this process. Default: one for each GPU if there are several,
+            else 0.
+        executor: ``"local"``, or ``"ray"`` for a Ray cluster.
+        address: of the cluster, ``"host:port"`` or ``"ray://host:port"``. Default: ``"auto"``.
+        cpus_per_trial: on a cluster, also the number of threads. Default: 1.
+        gpus_per_trial: on a cluster, such as 0.5; 0 for the CPU. Default: 1 if a node has a GPU.
         say: shows a line of text.
 
     Returns:
@@ -87,6 +98,7 @@ def compare(
     from qneurons.comparison.arms import parse_arms
     from qneurons.comparison.fingerprint import fingerprint
     from qneurons.comparison.page import gain_table, summary_lines, write_comparison
+    from qneurons.comparison.placement import place
     from qneurons.comparison.results import Metrics, Results, answer
     from qneurons.comparison.session import Session, make_grid, plan
     from qneurons.comparison.store import TrialStore
@@ -96,6 +108,15 @@ def compare(
     arms, grid = parse_arms(settings), make_grid(params or {})
     specs = plan(arms, check_seeds(seeds), grid)
     metrics = Metrics(metric, choose_by, smaller)
+    placed = place(
+        train,
+        processes=processes,
+        executor=executor,
+        address=address,
+        cpus_per_trial=cpus_per_trial,
+        gpus_per_trial=gpus_per_trial,
+        say=say,
+    )
     folder, code = Path(store), fingerprint(train)
     name = getattr(train, "__qualname__", type(train).__name__)
     opened = TrialStore.open(folder / "store", create=True)
@@ -124,24 +145,29 @@ def compare(
                 say(line)
 
     by_name = {arm.name: arm for arm in arms}
-    origin = opened.begin(_origin())
-    session = Session(train, opened, by_name, code, origin, check_names, say)
+    failures: dict[str, str] = {}
     num_done = sum(spec.id in opened.finished for spec in specs)
     if num_done:
         say(f"{num_done} of {len(specs)} trials are in {folder} already")
-    try:
-        session.run(specs, on_seed)
-    except KeyboardInterrupt:
-        num_done = sum(spec.id in opened.finished for spec in specs)
-        say(f"stopped: {num_done} of {len(specs)} trials are in {folder}; the same call goes on")
-        raise
+    if num_done < len(specs):
+        try:
+            with placed as runner:
+                session = Session(runner, opened, by_name, code, check_names, say)
+                session.run(specs, on_seed)
+        except KeyboardInterrupt:
+            num_done = sum(spec.id in opened.finished for spec in specs)
+            say(
+                f"stopped: {num_done} of {len(specs)} trials are in {folder}; the same call goes on"
+            )
+            raise
+        failures = session.failed
     found = results()
     if found is None:
         raise StudyError(
             f"all of the {len(specs)} trials failed or diverged in their first epoch, see above; "
             "correct the training, and give another store"
         )
-    failed = {str(spec): session.failed[spec.id] for spec in specs if spec.id in session.failed}
+    failed = {str(spec): failures[spec.id] for spec in specs if spec.id in failures}
     origins = list(opened.records.provenance.values())
     title = folder.resolve().name
     page = write_comparison(folder / "report", title, found, origins, failed, len(specs))
@@ -157,6 +183,7 @@ def compare(
 def check_installed() -> None:
     """Raises before anything is trained if a package of the extra ``study`` is missing."""
     try:
+        import cloudpickle  # type: ignore[import-untyped]  # noqa: F401
         import jinja2  # noqa: F401
         import matplotlib  # noqa: F401
         import polars  # noqa: F401
@@ -176,16 +203,3 @@ def check_seeds(seeds: int | Iterable[int]) -> list[int]:
             "seeds from 0 to 2**63 - 1"
         )
     return found
-
-
-def _origin() -> dict[str, Any]:
-    """Where the trials come from; without the date, so that one entry serves all sessions."""
-    import shlex
-
-    import torch
-
-    from qneurons.provenance import provenance
-
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    content = provenance(device, shlex.join(sys.argv))
-    return {name: value for name, value in content.items() if name != "date"}

@@ -221,7 +221,7 @@ def prospect(row: Row, family: int) -> str:
     if contrast.outcome != "unclear":
         return contrast.outcome
     if contrast.gain.n < 2:
-        return "needs two seeds"
+        return "needs two seeds" + " that do not diverge" * bool(sum(contrast.diverged))
     if not any(contrast.by_seed.values()):
         return "the same as base in every trial"
     more = more_seeds(contrast, family)
@@ -248,7 +248,7 @@ def answer(results: Results) -> Answer:
     keep = "Keep the activation that the model has."
     if not (better or worse or measured):
         sentence = f"There are too few seeds to compare {results.metric.title}."
-        return Answer(UNSETTLED, sentence, "Run at least two seeds.")
+        return Answer(UNSETTLED, sentence, "Run more seeds, at least three.")
     top = max(better or rows, key=_mean_gain)
     if better:
         others = [row.arm.name for row in better if row is not top]

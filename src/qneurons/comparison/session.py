@@ -1,20 +1,24 @@
-"""Runs the trials that a store lacks, seed by seed, in this process."""
+"""Has the trials that a store lacks run, seed by seed."""
 
 import itertools
 import time
-import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
 from qneurons.comparison.arms import Arm
+from qneurons.comparison.executor import Done, Executor, Failed, Message, Reported
 from qneurons.comparison.store import Finished, Spec, TrialStore
-from qneurons.comparison.trial import Trial, run_trial
+from qneurons.comparison.trial import Measured
 from qneurons.study.errors import StudyError
+from qneurons.study.execution import Ended
+from qneurons.study.store import Reservation
 
 LINE_S = 5.0  # the least time between two lines about epochs
 POLL_S = 1.0  # while other processes train the remaining trials
+MAX_CRASHES = 3  # of one trial
 Grid = list[tuple[tuple[str, Any], ...]]
 
 
@@ -41,82 +45,118 @@ def plan(arms: Sequence[Arm], seeds: Iterable[int], grid: Grid) -> list[Spec]:
 
 @dataclass
 class Session:
-    """Runs trials, and keeps what became of them.
+    """Has trials run by an executor, and keeps what became of them.
 
-    Other processes may run the same trials on the same store: each reserves what it trains. An
-    executor for several GPUs or a cluster takes the place of ``_run``.
+    Other processes may run the same trials on the same store: each reserves what it trains.
     """
 
-    train: Callable[[Trial], object]
+    executor: Executor
     store: TrialStore
     arms: Mapping[str, Arm]  # by name
     code: str  # the fingerprint of the training
-    provenance: str
     check_names: Callable[[Sequence[str]], None]
     say: Callable[[str], None]
     failed: dict[str, str] = field(default_factory=dict)  # why, by the id of the trial
+    _running: dict[str, tuple[str, Reservation]] = field(default_factory=dict)  # with its setting
+    _crashes: Counter[str] = field(default_factory=Counter)
     _last_line: float = field(default_factory=time.monotonic)
 
     def run(self, specs: Sequence[Spec], on_seed: Callable[[], None]) -> None:
         """Runs what the store lacks. ``on_seed`` is called after the last trial of a seed.
 
-        A trial that raises is lost, and the others go on. If it is the first one of all, the
-        training itself is at fault, and the session ends.
+        A trial that raises or crashes is lost, and the others go on. If none is finished before one
+        on every worker has failed, the training itself is at fault, and the session ends.
         """
+
+        def listener(spec: Spec, message: Message) -> None:
+            self._handle(spec, message)
+            if isinstance(message, Ended) and spec.seed not in {s.seed for s in self._left(specs)}:
+                on_seed()
+
         has_waited = False
-        while left := self._left(specs):
-            was_run = is_waiting = False
-            for spec in left:
-                arm = self.arms[spec.arm]
-                epochs = self.store.num_epochs(spec.params)
-                if arm.unfitted is not None and epochs is None:
-                    continue  # base comes first
-                with self.store.reserve([spec.id]) as reservation:
-                    if spec.id in self.store.finished:
-                        continue
-                    if not reservation.ids:
-                        is_waiting = True
-                        continue
-                    self._run(spec, arm.setting(epochs))
-                    was_run = True
-                if not any(other.seed == spec.seed for other in self._left(specs)):
-                    on_seed()
-            if is_waiting and not was_run:
-                if not has_waited:
-                    self.say(f"waiting for trials that other processes train: {len(left)} left")
-                has_waited = True
-                time.sleep(POLL_S)
-                self.store.refresh()
-            elif not was_run:
-                for spec in self._left(specs):
-                    self.failed[spec.id] = "without a trial of base its epochs are not known"
-                    self.say(f"{spec}: left out, {self.failed[spec.id]}")
+        try:
+            while left := self._left(specs):
+                is_waiting = self._submit(left)
+                if self._running:
+                    self.executor.poll(listener)
+                elif is_waiting:
+                    if not has_waited:
+                        self.say(f"waiting for trials that other processes train: {len(left)} left")
+                    has_waited = True
+                    time.sleep(POLL_S)
+                    self.store.refresh()
+                else:
+                    for spec in self._left(specs):
+                        self.failed[spec.id] = "without a trial of base its epochs are not known"
+                        self.say(f"{spec}: left out, {self.failed[spec.id]}")
+        finally:
+            self.executor.close()
+            for _, reservation in self._running.values():
+                reservation.release()
 
     def _left(self, specs: Iterable[Spec]) -> list[Spec]:
-        return [s for s in specs if s.id not in self.store.finished and s.id not in self.failed]
+        """Those that run, and those that are neither finished nor given up."""
+        over = (self.store.finished.keys() | self.failed.keys()) - self._running.keys()
+        return [spec for spec in specs if spec.id not in over]
 
-    def _run(self, spec: Spec, setting: str) -> None:
-        def on_epoch(epoch: int, metrics: Mapping[str, float]) -> None:
-            if time.monotonic() - self._last_line >= LINE_S:
-                self._say(f"{spec}, epoch {epoch}: {metrics_text(metrics)}")
+    def _submit(self, left: Iterable[Spec]) -> bool:
+        """Submits trials while there is room; True if other processes train some."""
+        is_waiting = False
+        for spec in left:
+            if len(self._running) == self.executor.num_slots:
+                break
+            arm, epochs = self.arms[spec.arm], self.store.num_epochs(spec.params)
+            if spec.id in self._running or (arm.unfitted is not None and epochs is None):
+                continue  # base comes first
+            reservation = self.store.reserve([spec.id])
+            if spec.id in self.store.finished:
+                reservation.release()
+            elif not reservation.ids:
+                is_waiting = True
+            else:
+                setting = arm.setting(epochs)
+                self._running[spec.id] = setting, reservation
+                self.executor.submit(spec, setting)
+        return is_waiting
 
-        trial = Trial(setting, spec.seed, dict(spec.params), self.check_names, on_epoch)
-        try:
-            measured, diverged = run_trial(self.train, trial)
-        except StudyError as error:
-            raise StudyError(f"{spec}: {error}") from error
-        except Exception as error:
-            self.say(traceback.format_exc().rstrip())
-            why = " ".join(f"{type(error).__name__}: {error}".split())
-            if not self.store.finished:
-                raise StudyError(
-                    f"the first trial ({spec}) has failed with {why}; correct the training, and "
-                    "run the same command again"
-                ) from error
-            self.failed[spec.id] = why
-            self.say(f"{spec}: failed, see above; the other trials go on")
-            return
-        self.store.add(Finished(spec, setting, measured, self.code, self.provenance))
+    def _handle(self, spec: Spec, message: Message) -> None:
+        match message:
+            case Reported(epoch, metrics):
+                if epoch == 1:
+                    self.check_names(list(metrics))
+                if time.monotonic() - self._last_line >= LINE_S:
+                    self._say(f"{spec}, epoch {epoch}: {metrics_text(metrics)}")
+            case Done(measured, diverged, origin):
+                if measured.metrics:  # again: others may have finished since its first epoch
+                    self.check_names(list(measured.metrics))
+                setting, _ = self._running[spec.id]
+                provenance = self.store.begin(origin)
+                self.store.add(Finished(spec, setting, measured, self.code, provenance))
+                self._say_result(spec, measured, diverged)
+            case Failed(why, traceback):
+                self.say(traceback)
+                self._give_up(spec, why)
+            case Ended():
+                self._running.pop(spec.id)[1].release()
+                if message.error is not None:
+                    raise message.error
+                if how := message.lost or "its worker ran out of memory" * message.out_of_memory:
+                    self._crashes[spec.id] += 1
+                    if self._crashes[spec.id] < MAX_CRASHES:
+                        self.say(f"{spec}: {how}; it begins again")
+                    else:
+                        self._give_up(spec, f"{how}, {MAX_CRASHES} times")
+
+    def _give_up(self, spec: Spec, why: str) -> None:
+        self.failed[spec.id] = why
+        if not self.store.finished and len(self.failed) >= self.executor.num_slots:
+            raise StudyError(
+                f"failed ({why}), and no trial has finished yet; correct the training, and run "
+                "the same command again"
+            )
+        self.say(f"{spec}: failed ({why}); the other trials go on")
+
+    def _say_result(self, spec: Spec, measured: Measured, diverged: str) -> None:
         if diverged:
             epoch = len(measured.seconds) + 1
             self.say(

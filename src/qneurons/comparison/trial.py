@@ -1,10 +1,11 @@
 """A trial: one training by the user's own function, which converts a model and reports epochs."""
 
+import gc
 import math
 import random
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,7 +53,6 @@ class Trial:
     setting: str
     seed: int
     params: Mapping[str, Any]
-    check_names: Callable[[Sequence[str]], None] = field(default=lambda names: None, repr=False)
     on_epoch: Callable[[int, Mapping[str, float]], None] = field(
         default=lambda epoch, metrics: None, repr=False
     )
@@ -111,9 +111,7 @@ class Trial:
                 "the training reports before it has converted a model, so all settings would train "
                 "the same; call model = trial.convert(model) first"
             )
-        if not self._metrics:
-            self.check_names(list(metrics))
-        elif self._metrics.keys() != metrics.keys():
+        if self._metrics and self._metrics.keys() != metrics.keys():
             raise StudyError(
                 f"epoch {len(self._seconds) + 1} reports {', '.join(metrics) or 'nothing'}, and "
                 f"the epochs before reported {', '.join(self._metrics)}; report the same names "
@@ -139,6 +137,8 @@ def run_trial(train: Callable[[Trial], object], trial: Trial) -> tuple[Measured,
     It knows neither store nor display, so that it can run in another process.
     """
     seed_everything(trial.seed)
+    if _cuda_devices():
+        gc.collect()  # cycles may hold tensors of the trial before
     for device in _cuda_devices():
         torch.cuda.reset_peak_memory_stats(device)
     why = ""

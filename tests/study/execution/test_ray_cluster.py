@@ -82,7 +82,7 @@ def fake_ray(monkeypatch):
             fake.asked.update(options)
             return self
 
-        def remote(self, kind):
+        def remote(self, kind, unit):
             fake.asked["kind"] = kind
 
     def get(reference):
@@ -110,6 +110,7 @@ def test_where_a_node_has_a_gpu_packs_get_one_or_a_part(fake_ray):
     assert fake_ray.asked["kind"] == "cuda"
     workers = find_workers("cuda", 0.5, 0.5)
     assert (workers.num_packs, workers.free_bytes) == (4, 400)
+    assert find_workers(None, 1.0, 0.0).device.type == "cpu"
     del fake_ray.cluster[1]
     assert find_workers(None, 1.0, None).device.type == "cpu"
 

@@ -16,6 +16,7 @@ import torch
 pytest.importorskip("ray")
 import ray.exceptions as errors
 
+from qneurons.comparison.store import TrialStore
 from qneurons.study.data import Dataset
 from qneurons.study.execution import Halt, Notice, Outcome
 from qneurons.study.execution.executor import (
@@ -198,6 +199,24 @@ def test_a_time_limit_saves_what_the_workers_have(drama):
     store = Store.open(drama.folder / "limited")
     assert len(store.runs()) >= 2
     assert store.resumable() == store.progress()
+
+
+def test_a_comparison_uses_the_cluster_too(nodes, environment, tmp_path):
+    """Here, because a cluster costs seconds."""
+    for package in ("cloudpickle", "jinja2", "matplotlib", "polars", "scipy"):
+        pytest.importorskip(package)
+    folder = tmp_path / "mine"
+    cluster.start(environment, cluster.compare_there, nodes.address, folder).join()
+    trials = TrialStore.open(folder / "store", readonly=True).finished.values()
+    assert {str(trial.spec) for trial in trials} == {
+        *("seed 0, base", "seed 0, c0.1", "seed 0, a1", "seed 1, base", "seed 1, a1")
+    }
+    for trial in trials:
+        assert trial.measured.metrics["threads"] == [1, 1]
+        assert trial.setting == ("a1/2" if trial.spec.arm == "a1" else trial.spec.arm)
+    losses = {trial.spec.seed: trial.measured.metrics["test_loss"] for trial in trials}
+    assert losses[0] != losses[1]
+    assert "ZeroDivisionError: by chance" in (folder / "report" / "report.html").read_text()
 
 
 SPEC = """\

@@ -3,7 +3,12 @@
 What needs Ray is in ``ray_executor`` and ``ray_cluster``, and is imported from there.
 """
 
-from qneurons.study.execution.executor import Executor as Executor, Halt as Halt, Outcome as Outcome
+from qneurons.study.execution.executor import (
+    Ended as Ended,
+    Executor as Executor,
+    Halt as Halt,
+    Outcome as Outcome,
+)
 from qneurons.study.execution.local_executor import LocalExecutor as LocalExecutor
 from qneurons.study.execution.progress import (
     Event as Event,

@@ -44,7 +44,13 @@ class Workers:
 
 @contextlib.contextmanager
 def connected(address: str) -> Iterator[None]:
-    """Connects this process to a running cluster, and disconnects it at the end."""
+    """Connects this process to a running cluster, and disconnects it at the end.
+
+    A process that is connected already stays so.
+    """
+    if ray.is_initialized():
+        yield
+        return
     _check_reachable(address)
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
@@ -85,10 +91,14 @@ def find_workers(
     *,
     halt: Halt,
     notify: Callable[[str], None] = lambda text: None,
+    unit: str = "pack",
 ) -> Workers | None:
-    """Asks a worker what it is. If all are busy, it waits; None if it is halted before."""
-    kind, needs, slots = _resources(device, num_cpus, num_gpus)
-    answer = ray.remote(_describe_worker).options(**needs, max_retries=3).remote(kind)
+    """Asks a worker what it is. If all are busy, it waits; None if it is halted before.
+
+    ``unit`` is what messages call the thing that is trained.
+    """
+    kind, needs, slots = _resources(device, num_cpus, num_gpus, unit)
+    answer = ray.remote(_describe_worker).options(**needs, max_retries=3).remote(kind, unit)
     start, was_notified = time.monotonic(), False
     while not ray.wait([answer], timeout=POLL_S)[0]:
         if halt():
@@ -96,7 +106,7 @@ def find_workers(
             return None
         if not was_notified and time.monotonic() - start > BUSY_S:
             was_notified = True
-            notify("all nodes are busy: waiting until one has room for a pack")
+            notify(f"all nodes are busy: waiting until one has room for a {unit}")
     try:
         node, found, free = ray.get(answer)
     except ray.exceptions.RayError as error:
@@ -120,11 +130,12 @@ def find_workers(
 
 
 def _resources(
-    device: str | None, num_cpus: float, num_gpus: float | None
+    device: str | None, num_cpus: float, num_gpus: float | None, unit: str
 ) -> tuple[str, dict[str, float], dict[str, int]]:
     """The kind of device, what Ray is asked for per pack, and how many packs each node trains."""
     nodes = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
-    kind = device or ("cuda" if any(has.get("GPU") for has in nodes.values()) else "cpu")
+    has_gpu = any(has.get("GPU") for has in nodes.values())
+    kind = device or ("cuda" if (has_gpu if num_gpus is None else num_gpus > 0) else "cpu")
     if kind not in ("cuda", "cpu"):
         raise StudyError(
             f"on a cluster --device must be cuda or cpu, and Ray chooses which GPU, got {kind}"
@@ -133,13 +144,13 @@ def _resources(
         num_gpus = 1.0 if kind == "cuda" else 0.0
     if (kind == "cuda") != (num_gpus > 0):
         raise StudyError(
-            f"--gpus-per-pack {num_gpus:g} contradicts --device {kind}; leave one of them out"
+            f"--gpus-per-{unit} {num_gpus:g} contradicts --device {kind}; leave one of them out"
         )
     shares = [number for number in (num_cpus, num_gpus) if number]
     if min(shares, default=0) < MIN_SHARE or num_gpus > 1 or (num_cpus > 1 and num_cpus % 1):
         raise StudyError(
-            "a pack gets one GPU or a part of it (--gpus-per-pack 0.5), and whole CPUs or a part "
-            f"of one (--cpus-per-pack 2), at least {MIN_SHARE}, got {num_gpus:g} GPUs and "
+            f"a {unit} gets one GPU or a part of it (--gpus-per-{unit} 0.5), and whole CPUs or a "
+            f"part of one (--cpus-per-{unit} 2), at least {MIN_SHARE}, got {num_gpus:g} GPUs and "
             f"{num_cpus:g} CPUs"
         )
     slots = {id: _num_packs(has, num_cpus, num_gpus) for id, has in nodes.items()}
@@ -149,9 +160,9 @@ def _resources(
             for name in ("CPU", "GPU")
         )
         raise StudyError(
-            f"no node of the cluster has {num_cpus:g} CPUs and {num_gpus:g} GPUs for a pack "
-            f"(at most: {most}); use another --device, --cpus-per-pack or --gpus-per-pack, or "
-            "start such a node"
+            f"no node of the cluster has {num_cpus:g} CPUs and {num_gpus:g} GPUs for a {unit} "
+            f"(at most: {most}); use another --cpus-per-{unit} or --gpus-per-{unit}, or start such "
+            "a node"
         )
     return kind, {"num_cpus": num_cpus, "num_gpus": num_gpus}, slots
 
@@ -163,12 +174,12 @@ def _num_packs(has: dict[str, float], num_cpus: float, num_gpus: float) -> int:
     return min(math.floor(has.get(name, 0.0) / need + 1e-6) for name, need in needs.items() if need)
 
 
-def _describe_worker(kind: str) -> tuple[str, dict[str, str], int | None]:
+def _describe_worker(kind: str, unit: str) -> tuple[str, dict[str, str], int | None]:
     """In a worker: its node, versions and free memory."""
     if kind == "cuda" and not torch.cuda.is_available():
         raise StudyError(
-            "torch finds no CUDA device in a worker to which Ray gave one; use --device cpu, or "
-            "install torch with CUDA on the nodes"
+            "torch finds no CUDA device in a worker to which Ray gave one; use --gpus-per-"
+            f"{unit} 0, or install torch with CUDA on the nodes"
         )
     node: str = ray.get_runtime_context().get_node_id()
     return node, versions(), free_bytes(torch.device(kind))

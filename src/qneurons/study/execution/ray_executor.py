@@ -54,8 +54,7 @@ def ray_executor(
     workers = find_workers(device, num_cpus, num_gpus, halt=halt, notify=notify)
     if workers is None:
         return None
-    pool = _PoolOnHead if address.startswith(CLIENT) else _Pool
-    return RayExecutor(workers, pool(workers.needs), halt)
+    return RayExecutor(workers, make_pool(address, _train, workers.needs), halt)
 
 
 class RayExecutor:
@@ -117,20 +116,30 @@ class RayExecutor:
             del self._tasks[number]
 
 
+def make_pool(
+    address: str, function: Callable[..., Iterator[Any]], needs: dict[str, float]
+) -> "_Pool | _PoolOnHead":
+    """Runs a function in Ray tasks with such needs, which stream what it yields, at last ``Ended``.
+
+    It is called with what was shared, the number of threads and what was submitted.
+    """
+    return (_PoolOnHead if address.startswith(CLIENT) else _Pool)(function, needs)
+
+
 class _Pool:
     """The Ray tasks of this process."""
 
-    def __init__(self, needs: dict[str, float]) -> None:
+    def __init__(self, function: Callable[..., Iterator[Any]], needs: dict[str, float]) -> None:
         # No retries: Ray would train a lost pack from scratch, the session from its checkpoint.
         options = {"num_returns": "streaming", "max_retries": 0, **needs}
-        self._train = ray.remote(_train).options(**options)
+        self._train = ray.remote(function).options(**options)
         self._num_threads = max(1, int(needs["num_cpus"]))
         self._data: dict[str, Any] = {}
         self._streams: dict[int, Any] = {}
 
-    def share(self, name: str, arrays: dict[str, Any]) -> None:
-        """Puts a dataset into the object store, from where each node fetches it once."""
-        self._data[name] = ray.put(arrays)
+    def share(self, name: str, data: Any) -> None:
+        """Puts data into the object store, from where each node fetches them once."""
+        self._data[name] = ray.put(data)
 
     def submit(self, number: int, name: str, *work: Any) -> None:
         self._streams[number] = self._train.remote(self._data[name], self._num_threads, *work)
@@ -173,10 +182,10 @@ def _next_message(stream: Any) -> Message:
 class _PoolOnHead:
     """Forwards calls to a pool on the head node, because tasks cannot stream to Ray's client."""
 
-    def __init__(self, needs: dict[str, float]) -> None:
+    def __init__(self, *arguments: Any) -> None:
         head = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         actor = ray.remote(_Pool).options(num_cpus=0, scheduling_strategy=head)
-        self._actor = actor.remote(needs)
+        self._actor = actor.remote(*arguments)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
