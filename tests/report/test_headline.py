@@ -109,6 +109,9 @@ def test_diverged_runs_are_told_of(say):
     text = say(**options, diverged={("a1", 0): 2})
     assert "with p = 0.008 after Holm's correction, but more of its runs diverged; 17 of 18" in text
     assert text.endswith("runs are trained and compared at epoch 3 (1 diverged).")
+    lost = {("base", seed): 1 for seed in range(6)}
+    text = say(**options | {"gain": -0.004}, diverged=lost)
+    assert text.startswith("a1 helps: it beats base in 1 of 1 cells; 12 of 18 runs")
     dead = {("a1", seed): 1 for seed in range(2)}
     text = say(**options | {"seeds": 2}, diverged=dead)
     assert "because no seed has both base and another setting; 2 of 4 runs" in text

@@ -90,11 +90,12 @@ def _points(row: Contrast) -> str:
 
 def _gains(rows: Gains, names: Mapping[Cell, str]) -> str:
     """What a setting that helps gains, and where it does not."""
-    if len(names) == 1 and all(row.gain.n for row in rows.values()):
+    if len(names) == 1 and all(row.gain.mean > 0 for row in rows.values()):
         return "".join(f"gains {_points(row)} ({names[cell]})" for cell, row in rows.items())
     better = _cells(rows, "better")
     parts = [f"beats base in {len(better)} of {len(rows)} cells"]
-    if measured := [cell for cell in better if rows[cell].gain.n]:
+    # A setting also beats a base whose runs diverge; then it may have no gain.
+    if measured := [cell for cell in better if rows[cell].gain.mean > 0]:
         *_, most = measured = sorted(measured, key=lambda cell: rows[cell].gain.mean)
         ends = dict.fromkeys(f"{100 * rows[c].gain.mean:+.2f}" for c in (measured[0], most))
         place = f"most with {names[most]}" if len(measured) > 1 else names[most]
