@@ -93,35 +93,44 @@ def findings(publish, results, frame, study):
     ]
     assert len(single) == num_cells
     constant, _ = gains["c0.1"]
-    [cifar] = (cell for cell in results.cells if cell.dataset == "cifar10")
-    assert (cifar.activation, cifar.dropout) == ("elu", True)
-    annealed, limit = (results.contrast(cifar, of, "base").gain for of in (best, "limit"))
+    without, dropped = cifar = [cell for cell in results.cells if cell.dataset == "cifar10"]
+    assert [(cell.activation, cell.dropout) for cell in cifar] == [("elu", False), ("elu", True)]
+
+    def of_cifar(cell, setting):
+        return publish.interval(results.contrast(cell, setting, "base").gain, form="+.2f")
+
+    at_end = {c: f"{100 * results.final(c, 'base').estimate.mean:.2f} %" for c in cifar}
     *verdicts, _ = judge(results)
     answers = Counter(verdict.answer for verdict in verdicts)
     holds, fails, undecided, cannot_hold, cannot_fail = (answers[answer] for answer in ANSWERS)
     parts = {group.where: group.answer for group in attributions(results)[:-1]}
     sources = {where: answer for where, answer in parts.items() if answer != "undecided"}
     assert sources == {
+        "elu without dropout": "the noise",
         "elu with dropout": "both",
         "softplus with dropout": "the limit",
         "tanh without dropout": "the noise",
     }
-    [tanh] = (group for group in attributions(results) if group.where == "tanh without dropout")
-    assert tanh.limit.high < 0  # it loses by the limit
+    elu, tanh = (
+        group for group in attributions(results) if sources.get(group.where) == "the noise"
+    )
+    assert max(elu.limit.high, tanh.limit.high) < 0  # they lose by the limit
+    assert elu.total.low > 0 > tanh.total.high
     return [
         f"{len(results.cells)} of the paper's {len({run.cell for run in study.runs})} cells",
         f"in {outcomes['better']} of {outcomes.total()} comparisons",
         f"lose in {outcomes['worse']}",
         f"{sum(counts.values())} of {failing} runs",
-        f"ends at {100 * results.final(cifar, 'base').estimate.mean:.2f} % test accuracy",
-        f"{publish.interval(annealed, form='+.2f')} percentage points higher",
-        f"{publish.interval(limit, form='+.2f')} points higher",
+        f"at {at_end[dropped]} test accuracy with dropout and at {at_end[without]} without",
+        f"gains {of_cifar(dropped, best)} and {of_cifar(without, best)} percentage points",
+        f"gains {of_cifar(dropped, 'limit')} points with dropout",
+        f"but {of_cifar(without, 'limit')} points without",
         f"{publish.interval(gain, form='+.2f')} points on average over {num_cells} cells",
         f"from {100 * min(single):+.2f} to {100 * max(single):+.2f} points in single cells",
         f"only {publish.interval(constant, form='+.2f')} points",
-        f"Of the paper's {len(verdicts)} claims, {holds} hold, {fails} does not hold, "
+        f"Of the paper's {len(verdicts)} claims, {holds} hold, {fails} do not hold, "
         f"{cannot_hold} can no longer hold, {cannot_fail} can no longer fail "
-        f"and {undecided} are undecided",
+        f"and {undecided} is undecided",
         f"p ≤ {ALPHA}",
         "CIFAR-10",
     ]
@@ -182,11 +191,15 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
     answers = Counter(publish.judge_equivalence(test)[-1] for *_, test in compared.values())
     last = [rows.filter(epoch=study.epochs) for rows in (packed, ordinary_runs)]
     inside_last, _, significant_last = ordinary_counts(publish, *last)
-    gaps = [
-        100 * (packed.mean - statistics.mean(values))
-        for (*_, activation, _, setting), (packed, _, values, _) in compared.items()
-        if activation == "elu" and setting in ("a5", "a9")
-    ]
+    doubted = {"network": "mnist-mlp", "activation": "elu", "dropout": True}
+    ten, thirty, loop = (
+        publish.endpoint(rows.filter(**doubted)) for rows in (frame, packed, ordinary_runs)
+    )
+    a5, more_a5, loop_a5 = (
+        100 * ends.filter(setting="a5")["test_accuracy"].mean() for ends in (ten, thirty, loop)
+    )
+    gain_of_ten, gain_of_thirty = (publish.difference(e, "a5", "base")[0] for e in (ten, thirty))
+    more = pl.read_parquet(PAPER / "more-seeds.parquet")["seed"].n_unique()
     small, _ = publish.difference(publish.endpoint(frame), "c0.02", "limit")
     assert small.low < 0 < small.high  # they cannot be told apart
     losses = [
@@ -219,13 +232,17 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
         f"{inside} of {count} ordinary runs",
         f"predict {level} of single runs ({0.95 * count:.0f} are expected)",
         f"{len(significant)} of {SETTINGS_OF_ORDINARY} differences of means are significant",
-        "are lower by {:.3f} and {:.3f} points".format(*gaps),
+        f"there are {seeds + more} packed runs, {more} of them",
+        f"end at {a5:.2f} %, {a5 - loop_a5:.3f} points above the ordinary ones",
+        f"All {seeds + more} end at {more_a5:.2f} %",
+        f"gains {100 * gain_of_ten.mean:+.2f} points over in this cell",
+        f"with {seeds + more} seeds it gains {publish.interval(gain_of_thirty, form='+.2f')}",
         f"({publish.interval(losses[0], 1000, '+.1f')} thousandths)",
         f"it is lower by {publish.interval(lower, 1000, '.1f')} thousandths",
         f"it is {inside_last} of {count} and {len(significant_last)} of {SETTINGS_OF_ORDINARY}",
         f"equal within ±{100 * publish.MARGIN:g} points",
         "the 90 % interval",
-        f"Of {SETTINGS_OF_ORDINARY} settings {answers['equivalent']} is equivalent, "
+        f"Of {SETTINGS_OF_ORDINARY} settings {answers['equivalent']} are equivalent, "
         f"{answers['different']} are different and {answers['undecided']} are undecided",
     ]
     check(results_page(), [*phrases, *findings])
@@ -279,7 +296,9 @@ def test_every_number_of_the_headline_is_computed_from_the_rows(publish, results
     of_cifar = [f for f in results.finals["test_accuracy"] if f.cell.network == "cifar-cnn"]
     top = max(of_cifar, key=lambda final: final.best.estimate.mean)
     assert (top.setting, top.cell.dropout) == ("a9", True)
-    [plain_cifar] = (f for f in of_cifar if f.setting == "base")
+    plain_cifar = max(
+        (f for f in of_cifar if f.setting == "base"), key=lambda final: final.best.estimate.mean
+    )
     rows_of_cifar = frame.filter(network="cifar-cnn")
     elu, tanh = best["elu", True], best["tanh", True]
     assert ranked[0] is best["relu", True]
@@ -302,7 +321,7 @@ def test_every_number_of_the_headline_is_computed_from_the_rows(publish, results
     check(
         headline(),
         [
-            f"Of the CNN's {len(cells)} cells {len({f.cell for f in of_cifar})} is trained",
+            f"Of the CNN's {len(cells)} cells {len({f.cell for f in of_cifar})} are trained",
             f"best mean is {publish.interval(top.best.estimate, form='.2f')} %, at in epoch "
             f"{top.best.epoch}",
             f"is {100 * rows_of_cifar['test_accuracy'].max():.2f} %. Plain ELU peaks at "
@@ -361,8 +380,9 @@ def test_the_whole_cells_are_those_that_the_page_names(results):
     (dropped,) = (NAMES.get(c.activation, c.activation) for c in there if c.dropout)
     names = f"({', '.join(others)} and {last} without dropout, {dropped} with dropout)"
     assert names in results_page()
-    [cifar] = (cell for cell in results.cells if cell.network == "cifar-cnn")
-    assert f"({NAMES[cifar.activation]} with dropout)" in results_page()
+    cifar = [cell for cell in results.cells if cell.network == "cifar-cnn"]
+    assert [(cell.activation, cell.dropout) for cell in cifar] == [("elu", False), ("elu", True)]
+    assert f"({NAMES['elu']} without and with dropout)" in results_page()
 
 
 def test_every_table_is_computed_from_the_rows(publish, frame, study):
@@ -402,7 +422,7 @@ def test_what_decided_the_default_of_evaluation(frame):
     assert ends["lam"].max() < 0.18
     assert all(abs(gain.mean) < 0.0501 for *_, gain in gains_of_modes(ends, "_limit", ""))
     losses = gains_of_modes(ends, "_limit", "", "test_loss")
-    assert all(gain.mean <= 0.02e-1 or gain.low <= 0 for *_, gain in losses)
+    assert all(gain.mean < 0.15 or gain.low <= 0 for *_, gain in losses)  # × 100
 
     a9 = {
         (network, activation, epoch, dropout): gain.mean
@@ -436,9 +456,9 @@ def test_what_decided_the_default_of_lam(publish, frame):
     loss = {contrast: ends(cell) for contrast, *_, cell in table.rows}
     for low, high in (accuracy["c0.02 − limit"], loss["c0.02 − limit"]):
         assert low < 0 < high
-    low, high = accuracy["c0.1 − c0.02"]
+    assert accuracy["c0.1 − c0.02"][0] >= 0
+    low, high = loss["c0.1 − c0.02"]
     assert low < 0 < high
-    assert loss["c0.1 − c0.02"][1] < 0
     assert accuracy["a5 − c0.1"][0] > 0
 
 

@@ -19,7 +19,6 @@ from qneurons.kernels.cuda_draw import (
     form,
     normal_at,
     result,
-    results,
     words_of_threads,
 )
 from qneurons.kernels.cuda_means import look_up as look_up
@@ -32,10 +31,26 @@ _MAX_GROUPS = 65535  # CUDA's limit for the second axis of a grid
 
 
 @triton.jit
-def _write(result_ptr, offset, left, found, NUM_SLOTS: tl.constexpr):
+def _write_slots(
+    x_ptr, grad_ptr, result_ptr, offset, left, eps, lam, phi, NUM_SLOTS: tl.constexpr,
+    DIFFERENCE: tl.constexpr, P0: tl.constexpr, P1: tl.constexpr,
+    TINY: tl.constexpr, COMPUTE: tl.constexpr, BACKWARD: tl.constexpr,
+):  # fmt: skip
+    """Loads a few neighbouring slots, then computes and writes their results one by one.
+
+    To write them all at the end takes 5 to 8 % longer.
+    """
+    xs, grads = (), ()
     for slot in tl.static_range(NUM_SLOTS):
         at = offset + slot * CALLS
-        tl.store(result_ptr + at, found[slot].to(result_ptr.dtype.element_ty), at < left)
+        xs += (tl.load(x_ptr + at, at < left),)
+        if BACKWARD:
+            grads += (tl.load(grad_ptr + at, at < left),)
+    for slot in tl.static_range(NUM_SLOTS):
+        at = offset + slot * CALLS
+        x, e, grad = xs[slot], eps[slot], grads[slot] if BACKWARD else None
+        found = result(x, grad, e, lam, phi, DIFFERENCE, P0, P1, TINY, COMPUTE, BACKWARD)
+        tl.store(result_ptr + at, found.to(result_ptr.dtype.element_ty), at < left)
 
 
 @triton.jit
@@ -63,20 +78,18 @@ def _kernel_in_order(
         for half in tl.static_range(2):
             pairs = box_muller(w2 if half else w0) + box_muller(w3 if half else w1)
             at = offset + half * 4 * CALLS
-            found = results(
-                x_ptr, grad_ptr, at, left, pairs, lam, phi, 4,
+            _write_slots(
+                x_ptr, grad_ptr, result_ptr, at, left, pairs, lam, phi, 4,
                 DIFFERENCE, P0, P1, TINY, COMPUTE, BACKWARD,
             )  # fmt: skip
-            _write(result_ptr, at, left, found, 4)
     else:  # a small tensor: more threads with less work each are faster
         part = program % 4
         word = tl.where(part < 2, tl.where(part == 0, w0, w1), tl.where(part == 2, w2, w3))
         at = offset + part * 2 * CALLS
-        found = results(
-            x_ptr, grad_ptr, at, left, box_muller(word), lam, phi, 2,
+        _write_slots(
+            x_ptr, grad_ptr, result_ptr, at, left, box_muller(word), lam, phi, 2,
             DIFFERENCE, P0, P1, TINY, COMPUTE, BACKWARD,
         )  # fmt: skip
-        _write(result_ptr, at, left, found, 2)
 
 
 @triton.jit

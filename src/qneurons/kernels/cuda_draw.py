@@ -124,25 +124,6 @@ def result(x, grad, eps, lam, phi, DIFFERENCE, P0, P1, TINY, COMPUTE, BACKWARD):
     return grad.to(COMPUTE) * slope if BACKWARD else value
 
 
-@triton.jit
-def results(
-    x_ptr, grad_ptr, offset, left, eps, lam, phi, NUM_SLOTS: tl.constexpr,
-    DIFFERENCE: tl.constexpr, P0: tl.constexpr, P1: tl.constexpr,
-    TINY: tl.constexpr, COMPUTE: tl.constexpr, BACKWARD: tl.constexpr,
-):  # fmt: skip
-    """Loads a few neighbouring slots, then computes their results."""
-    xs, grads, found = (), (), ()
-    for slot in tl.static_range(NUM_SLOTS):
-        at = offset + slot * CALLS
-        xs += (tl.load(x_ptr + at, at < left),)
-        if BACKWARD:
-            grads += (tl.load(grad_ptr + at, at < left),)
-    for slot in tl.static_range(NUM_SLOTS):
-        x, e, grad = xs[slot], eps[slot], grads[slot] if BACKWARD else None
-        found += (result(x, grad, e, lam, phi, DIFFERENCE, P0, P1, TINY, COMPUTE, BACKWARD),)
-    return found
-
-
 def form(x: Tensor, name: str, parameters: Sequence[float]) -> dict[str, Any]:
     """The device function of a row or of f itself, and what :func:`result` needs beside it."""
     row = name.removeprefix(BASE)

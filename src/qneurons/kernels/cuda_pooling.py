@@ -20,7 +20,6 @@ from qneurons.kernels.cuda_draw import (
     form,
     normal_at,
     result,
-    results,
     words_of_threads,
 )
 
@@ -111,10 +110,13 @@ def _activate_and_pool(
     slots = ()
     for half in tl.static_range(2):
         eps = box_muller(w2 if half else w0) + box_muller(w3 if half else w1)
-        slots += results(
-            x_ptr, None, offset + half * 4 * CALLS, num, eps, lam, phi, 4,
-            DIFFERENCE, P0, P1, TINY, COMPUTE, False,
-        )  # fmt: skip
+        xs = ()
+        for slot in tl.static_range(4):
+            at = offset + (half * 4 + slot) * CALLS
+            xs += (tl.load(x_ptr + at, at < num),)
+        for slot in tl.static_range(4):
+            x, e = xs[slot], eps[slot]
+            slots += (result(x, None, e, lam, phi, DIFFERENCE, P0, P1, TINY, COMPUTE, False),)
     even = tl.join(tl.join(slots[0], slots[4]), tl.join(slots[2], slots[6]))
     odd = tl.join(tl.join(slots[1], slots[5]), tl.join(slots[3], slots[7]))
     in_order = tl.permute(tl.join(even, odd), (2, 3, 4, 0, 1))  # the bits of a slot come first
