@@ -72,6 +72,9 @@ def capture(function):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         result = function()
+    # Capturing fills torch's seed on its own stream. The first replay does not wait for that, and
+    # on a GPU that another process uses too it drew from the seed of the capture.
+    torch.cuda.synchronize()
     return graph, result
 
 
