@@ -43,7 +43,7 @@ class Size:
 
 
 SIZES = {
-    "full": Size(6, 256, 256, batch=64, periods=12, steps=100, windows=1024),
+    "full": Size(6, 256, 256, batch=128, periods=12, steps=50, windows=1024),
     "small": Size(2, 64, 64, batch=32, periods=4, steps=50, windows=256),
     "tiny": Size(1, 32, 16, batch=8, periods=2, steps=5, windows=8),
 }
