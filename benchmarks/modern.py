@@ -110,7 +110,7 @@ def best_rate(
     def quality(rate: float) -> tuple[int, float]:
         specs = [make_spec(cell, rate, seed) for seed in SEEDS["search"]]
         if missing := [spec for spec in specs if spec.id not in finished]:
-            raise SystemExit(f"the search lacks {len(specs)} trials, as {missing[0]}; finish it")
+            raise SystemExit(f"the search lacks {len(missing)} trials, as {missing[0]}; finish it")
         trials = [finished[spec.id].measured for spec in specs]
         ends = [trial.metrics[task.validation][-1] for trial in trials if not trial.diverged]
         mean = statistics.fmean(ends) if ends else math.nan

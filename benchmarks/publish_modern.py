@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import math
 import statistics
+from collections import Counter
 from pathlib import Path
 
 import polars as pl
@@ -16,13 +17,14 @@ from modern import BASE, RIVALS, SEEDS, TASKS, best_rate, plan
 from pages import write_between
 
 from qneurons.comparison.arms import Arm
-from qneurons.comparison.page import draw_gains, gain_table
+from qneurons.comparison.page import draw_gains, gain_table, gains_alt, meaning_of
 from qneurons.comparison.results import Row, final_values
 from qneurons.comparison.store import TrialStore
 from qneurons.provenance import versions
 from qneurons.report.comparisons import Metric, contrasts
 from qneurons.report.figures import setting_styles
-from qneurons.report.page import write_page
+from qneurons.report.legend import legend
+from qneurons.report.page import Head, write_page
 from qneurons.report.rendering import (
     NONE,
     Table,
@@ -35,10 +37,7 @@ from qneurons.report.sections import Drawing, Section
 
 ROOT = Path(__file__).parents[1]
 MODERN = ROOT / "results" / "modern"
-LEGEND = (
-    "base is the network with the activation f itself; limit has f'(x)x in its place; c0.1 is the "
-    "q-activation with λ = 0.1, and a5 that with λ annealed from 5 over the training; "
-    "rrelu and relu2 (the square of ReLU) are plain activations in the place of ReLU. "
+PROTOCOL = (
     "q-activations are evaluated in the limit. Every setting has its own learning rate, the best "
     "of three on validation data, with other seeds. Differences are paired by seed. p (Holm) is "
     "corrected over all settings of the task."
@@ -213,8 +212,21 @@ def draw(outcome):
         settings = outcome.task.settings(f)
         styles |= {named((f, s)): style for s, style in setting_styles(settings).items()}
     caption = "Gain over the plain activation: mean with 95 % t-interval, and a dot for every seed."
-    figure = draw_gains(rows, styles)
-    return Drawing("gains", "gain over the plain activation of every setting", caption, figure)
+    return Drawing("gains", gains_alt(rows), caption, draw_gains(rows, styles))
+
+
+def make_head(outcome):
+    task = outcome.task
+    settings = dict.fromkeys(setting for f in task.activations for setting in task.settings(f))
+    rows = [row for (_, s), row in outcome.over_base.items() if row and s not in RIVALS]
+    verdicts = Counter(row.outcome for row in rows)
+    answer = (
+        f"q-activations and limits beat their plain activation in {verdicts['better']} of "
+        f"{len(rows)} comparisons of {outcome.metric.title} and lose in {verdicts['worse']}."
+    )
+    counts = [(f"trials of {stage}", len(specs)) for stage, specs in outcome.stages.items()]
+    meanings = legend({setting: meaning_of(Arm(setting)) for setting in settings})
+    return Head(task.title, answer, counts, f"{meanings}. {PROTOCOL}")
 
 
 def facts(store):
@@ -241,8 +253,7 @@ def publish(name, task, folder):
         Section("search", "How the rates were chosen", tables=[search_table(outcome)]),
         Section("provenance", "Provenance", facts=facts(store)),
     ]
-    counts = [(f"trials of {stage}", len(specs)) for stage, specs in outcome.stages.items()]
-    write_page(target, task.title, counts, sections, LEGEND)
+    write_page(target, make_head(outcome), sections)
     tidy(store, outcome.stages).write_parquet(target / "rows.parquet")
     return "\n\n".join(map(to_markdown, tables))
 

@@ -1,6 +1,5 @@
 """A headless Chromium, driven over a pipe by its DevTools protocol: no driver and no socket."""
 
-import base64
 import json
 import shutil
 import subprocess
@@ -74,11 +73,11 @@ class Browser:
             raise RuntimeError(answer["exceptionDetails"]["exception"]["description"])
         return answer["result"].get("value")
 
-    def resize(self, width, height=900, *, scheme="light"):
+    def resize(self, width, *, scheme="light"):
         self.send(
             "Emulation.setDeviceMetricsOverride",
             width=width,
-            height=height,
+            height=900,
             deviceScaleFactor=1,
             mobile=False,
         )
@@ -96,10 +95,6 @@ class Browser:
     def press(self, key):
         for kind, text in (("keyDown", {"Enter": "\r"}.get(key, "")), ("keyUp", "")):
             self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key, text=text)
-
-    def screenshot(self, path):
-        picture = self.send("Page.captureScreenshot", captureBeyondViewport=True)["data"]
-        path.write_bytes(base64.b64decode(picture))
 
     def close(self):
         with suppress(RuntimeError):

@@ -139,6 +139,8 @@ def test_what_is_published(modern, tmp_path, monkeypatch):
         ("search", 64),  # diverged trials have no epoch
     ]
     page = (tmp_path / "modern" / "cifar" / "report.md").read_text()
+    assert "plain activation in 1 of 4 comparisons of test accuracy and lose in 0" in page
+    assert "a5/2 is the model with the q-activation with λ annealed from 5 over 2 epochs" in page
     assert "8 of the 8 chosen rates are at an end of the range" in page
     assert "(2 diverged)" in page
     assert (tmp_path / "modern" / "cifar" / "gains.png").exists()

@@ -68,7 +68,7 @@ def _finite(x: Tensor) -> Tensor:
     return x.clamp(-largest, largest)
 
 
-def _times(x: Tensor, factor: Tensor) -> Tensor:
+def times(x: Tensor, factor: Tensor) -> Tensor:
     """The product, and 0 where the factor is 0 and x infinite."""
     return torch.where(factor == 0, 0.0, x * factor)
 
@@ -137,7 +137,7 @@ def q_leaky_relu(
     beside = torch.where(negative, negative_slope, torch.ones_like(x))
     crossed = torch.where(negative, q - negative_slope, q * negative_slope - 1) / delta
     slope = unless_nan(x, torch.where(delta < -1, crossed, beside))
-    return _times(x, slope), slope
+    return times(x, slope), slope
 
 
 def _clamp_change(x: Tensor, delta: Tensor, low: float, high: float) -> Tensor:
@@ -192,7 +192,7 @@ def q_hardswish(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
     c, far = 1 + delta.clamp(max=0), x * (1 + delta.clamp(min=0))
     change = _clamp_change(x, delta, -3.0, 3.0) / 6 / delta
     crossed = (q * hardsigmoid(x * q) - hardsigmoid(x)) / delta
-    value = _times(given, torch.where(delta < -1, crossed, hardsigmoid(far) + c * change))
+    value = times(given, torch.where(delta < -1, crossed, hardsigmoid(far) + c * change))
     if not with_slope:
         return value, None
     x_inside, b_inside = _inside(x, delta, -3.0, 3.0)
@@ -509,7 +509,7 @@ def softsign_derivative(x: Tensor) -> Tensor:
 
 
 def q_softsign(x: Tensor, delta: Tensor, with_slope: bool) -> ValueAndSlope:
-    b = _times(x, 1 + delta)
+    b = times(x, 1 + delta)
     x_ratio, b_ratio, b_next = F.softsign(_finite(x)), F.softsign(_finite(b)), 1 + b.abs()
     value = torch.where(delta < -1, (b_ratio - x_ratio) / delta, x_ratio / b_next)
     if not with_slope:

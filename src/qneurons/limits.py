@@ -18,6 +18,7 @@ from qneurons.closed_forms import (
     gelu_tanh_argument,
     normal_density,
     normal_tail,
+    times,
     unless_nan,
 )
 
@@ -53,7 +54,7 @@ def q_relu2(x: Tensor, with_slope: bool) -> ValueAndSlope:
 
 def q_leaky_relu(x: Tensor, with_slope: bool, negative_slope: float) -> ValueAndSlope:
     slope = torch.where(x < 0, negative_slope, torch.ones((), dtype=x.dtype, device=x.device))
-    return torch.where(slope == 0, 0.0, x * slope), unless_nan(x, slope)
+    return times(x, slope), unless_nan(x, slope)
 
 
 def q_hardtanh(x: Tensor, with_slope: bool, min_val: float, max_val: float) -> ValueAndSlope:

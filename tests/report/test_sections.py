@@ -65,6 +65,12 @@ def test_learning_curves_go_through_the_epochs_that_are_recorded(make_frame, thi
     assert all(np.isfinite(line.get_ydata()).all() for line in (*gains, *losses))
 
 
+def test_curves_of_settings_that_learn_nothing_have_no_highest(make_frame):
+    results = Results(make_frame(**SMALL, loss=2.3))
+    [drawing] = sections.draw_learning_curves(results, STYLES)
+    assert drawing.alt.endswith("All settings learn nothing.")
+
+
 def test_no_table_is_empty(make_sections):
     for settings, count in ((("base",), 2), (("base", "a1"), 5)):
         found = make_sections(settings=settings)

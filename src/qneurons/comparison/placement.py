@@ -32,11 +32,6 @@ def place(
             "process alone"
         )
     command = shlex.join(sys.argv)
-    given = {
-        "address": address,
-        "cpus_per_trial": cpus_per_trial,
-        "gpus_per_trial": gpus_per_trial,
-    }
     if executor == "ray":
         if processes is not None:
             raise StudyError("processes is not for a Ray cluster; leave it out")
@@ -44,7 +39,12 @@ def place(
 
         num_cpus = 1.0 if cpus_per_trial is None else cpus_per_trial
         return ray_executor(train, command, address or "auto", num_cpus, gpus_per_trial, say)
-    if refused := [name for name, value in given.items() if value is not None]:
+    for_ray = {
+        "address": address,
+        "cpus_per_trial": cpus_per_trial,
+        "gpus_per_trial": gpus_per_trial,
+    }
+    if refused := [name for name, value in for_ray.items() if value is not None]:
         raise StudyError(
             f"only a Ray cluster takes {', '.join(refused)}; add executor='ray' (--executor ray)"
         )

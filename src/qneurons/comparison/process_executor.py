@@ -118,8 +118,8 @@ class _Worker:
 
 def worker_variables(slot: int, num_processes: int) -> dict[str, str]:
     """The environment of a worker: a GPU, if there are any, and its share of the CPU's threads."""
-    variables = {"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // num_processes))}
-    variables |= {name: os.environ[name] for name in variables if name in os.environ}
+    share = str(max(1, torch.get_num_threads() // num_processes))
+    variables = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", share)}
     if num_gpus := torch.cuda.device_count():
         given = os.environ.get("CUDA_VISIBLE_DEVICES")
         gpus = given.split(",") if given else [str(gpu) for gpu in range(num_gpus)]

@@ -35,6 +35,7 @@ from qneurons.kernels.cuda_math import (
     exp2,
     reciprocal,
     sin,
+    times,
     unless_nan,
 )
 
@@ -86,12 +87,6 @@ def _weight(q):
 
 
 @triton.jit
-def _times(x, factor):
-    """The product, and 0 where the factor is 0 and x infinite."""
-    return tl.where(factor == 0, 0.0, x * factor)
-
-
-@triton.jit
 def _clamp(y, low: tl.constexpr, high: tl.constexpr):
     return tl.maximum(tl.minimum(y, high, NAN), low, NAN)
 
@@ -108,7 +103,7 @@ def _gated(x, delta, y_x, y_b, factor, factor_slope, rise, slope_rise, unit: tl.
     near = w * tl.where(tl.abs(q) > 1, y_x, y_b)
     bent = (y_x + y_b) * factor_slope + near * slope_rise
     s = factor + w * rise
-    return _times(x, s), s + unit * bent
+    return times(x, s), s + unit * bent
 
 
 # --- piecewise linear -----------------------------------------------------------------------------
@@ -167,7 +162,7 @@ def q_leaky_relu(x, delta, negative_slope: tl.constexpr, p1: tl.constexpr):
     # Of two constants tl.where would make float32.
     beside = tl.where(negative, negative_slope, tl.full(x.shape, 1.0, x.dtype))
     slope = unless_nan(x, tl.where(delta < -1, crossed, beside))
-    return _times(x, slope), slope
+    return times(x, slope), slope
 
 
 @triton.jit
@@ -214,7 +209,7 @@ def q_hardswish(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     change, x_inside, b_inside = _clamp_change(x, delta, -3.0, 3.0)
     # x / 6 + 1/2 would not be 0 at -3 once fused.
     factor = tl.minimum(tl.maximum(tl.where(b_is_far, b, x) + 3, 0.0), 6.0)
-    value = _times(x, (factor + w * (change * inverse)) * (1 / 6))
+    value = times(x, (factor + w * (change * inverse)) * (1 / 6))
 
     at_x = tl.where(x_inside, x * (1 / 3) + 0.5, tl.where(x > 0, 1.0, 0.0))
     at_b = tl.where(b_inside, b * (1 / 3) + 0.5, tl.where(b > 0, 1.0, 0.0))
@@ -438,7 +433,7 @@ def q_gelu(x, delta, p0: tl.constexpr, p1: tl.constexpr):
     bell = (DENSITY / GAUSS_SCALE) * (fall * near - rate * at_far)
     inverse = reciprocal(delta)
     r, r_slope = tail * inverse, (tail + bell) * inverse
-    return _times(x, tl.where(x < 0, r, 1 - r)), tl.where(x < 0, r_slope, 1 - r_slope)
+    return times(x, tl.where(x < 0, r, 1 - r)), tl.where(x < 0, r_slope, 1 - r_slope)
 
 
 @triton.jit

@@ -27,6 +27,7 @@ from qneurons.kernels.cuda_math import (
     exp2,
     reciprocal,
     sin,
+    times,
     unless_nan,
 )
 
@@ -73,7 +74,7 @@ def q_relu2(x, p0: tl.constexpr, p1: tl.constexpr):
 def q_leaky_relu(x, negative_slope: tl.constexpr, p1: tl.constexpr):
     # Of two constants tl.where would make float32.
     slope = unless_nan(x, tl.where(x < 0, negative_slope, tl.full(x.shape, 1.0, x.dtype)))
-    return tl.where(slope == 0, 0.0, x * slope), slope
+    return times(x, slope), slope
 
 
 @triton.jit

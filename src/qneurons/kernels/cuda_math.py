@@ -113,3 +113,9 @@ def copysign(magnitude, sign):
 def unless_nan(x, slope):
     """The slope, and NaN where x is NaN; for a slope that depends on x only by comparisons."""
     return tl.where(x == x, slope, x)
+
+
+@triton.jit
+def times(x, factor):
+    """The product, and 0 where the factor is 0 and x infinite."""
+    return tl.where(factor == 0, 0.0, x * factor)

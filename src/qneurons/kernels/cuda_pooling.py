@@ -3,7 +3,7 @@
 Forward notes which element of every window is the first maximum, in a byte. Backward draws again,
 but for these elements alone.
 """
-# mypy: disable-error-code="no-untyped-def, import-untyped, assignment, misc"
+# mypy: disable-error-code="no-untyped-def, import-untyped, assignment, misc, var-annotated"
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,5 +1,6 @@
 """Numbers and tables for readers: what they hold, and how they are written."""
 
+import functools
 import math
 import re
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ class Table:
     note: str = ""
     num_heads: int = 1  # so many of the first columns name the row
 
-    @property
+    @functools.cached_property  # the page asks for it in every cell
     def numeric(self) -> list[bool]:
         """For each column, whether it has numbers; columns that name the row have none."""
         number = re.compile(r"[-+<>[\s]*\d")

@@ -225,6 +225,8 @@ def curves_alt(
         ends = dict.fromkeys(f"{curve.setting} at {100 * curve.end:.2f} %" for curve in (high, low))
         place = f"{activation} {'with' if dropout else 'without'} dropout"
         lines.append(f"{place}: {' and lowest '.join(ends)}")
+    if not lines:
+        return f"Learning curves of {where}. All settings learn nothing."
     return f"Learning curves of {where}. Highest at the end, {'; '.join(lines)}."
 
 

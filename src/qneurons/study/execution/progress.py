@@ -59,9 +59,10 @@ class EpochCounts:
         """Counts one epoch of a pack."""
         for record in records:
             self._done[record.run] = self._epochs if record.diverged else record.epoch
-            self._accuracies[record.run] = record.test_accuracy
             if record.diverged:
-                del self._accuracies[record.run]
+                self._accuracies.pop(record.run, None)
+            else:
+                self._accuracies[record.run] = record.test_accuracy
         if records:
             kind = self._kinds[records[0].run]
             self._seconds[kind] += seconds

@@ -17,7 +17,7 @@ def join_plans(one: Plan, other: Plan) -> dict[Run, int]:
 
 
 def read_plan(path: Path) -> dict[Run, int]:
-    """An empty plan if there is no file: stores are older than plans."""
+    """An empty plan if there is no file, as in stores of earlier versions."""
     try:
         text = path.read_bytes()
     except FileNotFoundError:
