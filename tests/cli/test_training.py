@@ -116,13 +116,18 @@ def fake_cluster(monkeypatch):
     """Takes the place of a cluster; gives what it was asked for."""
     asked = {}
 
-    def find(address, **options):
-        asked.update(options, address=address)
+    @contextlib.contextmanager
+    def connected(address):
+        asked["address"] = address
+        yield
+
+    def find(**options):
+        asked.update(options)
         if asked.get("busy"):
             return None if options["halt"]() else pytest.fail("there is no more time")
         return FakeCluster()
 
-    monkeypatch.setattr("qneurons.study.execution.ray_cluster.connected", contextlib.nullcontext)
+    monkeypatch.setattr("qneurons.study.execution.ray_cluster.connected", connected)
     monkeypatch.setattr("qneurons.study.execution.ray_executor.ray_executor", find)
     return asked
 

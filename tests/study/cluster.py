@@ -103,7 +103,7 @@ def run_there(connection, address, studies):
     from qneurons.study.execution.ray_executor import RayExecutor, ray_executor
 
     with connected(address):
-        found = ray_executor(address, halt=Halt())
+        found = ray_executor(halt=Halt())
         for study, folder, time_limit, options in studies:
             executor = RayExecutor(found._workers, found._pool, Halt(time_limit=time_limit))
             events = []

@@ -38,7 +38,7 @@ def ray_cluster(
         contextlib.redirect_stdout(nowhere),
         connected(address),
     ):
-        yield partial(ray_executor, address, num_cpus=num_cpus, num_gpus=num_gpus)
+        yield partial(ray_executor, num_cpus=num_cpus, num_gpus=num_gpus)
 
 
 def local_executor(device: str | None, halt: Halt, notify: object) -> Executor:

@@ -45,7 +45,7 @@ def ray_executor(
     with connected(address):
         workers = find_workers(None, num_cpus, num_gpus, halt=Halt(), notify=say, unit="trial")
         assert workers is not None
-        pool = make_pool(address, _train, workers.needs)
+        pool = make_pool(_train, workers.needs)
         pool.share(TRAINING, pack_with_module(train))
         yield RayExecutor(pool, command, workers.num_packs)
 

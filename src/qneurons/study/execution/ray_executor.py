@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import ray
+import ray.util.client
 import torch
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from torch import Tensor
@@ -26,7 +27,7 @@ from qneurons.study.execution.executor import (
     TrainingOptions,
 )
 from qneurons.study.execution.plan import Job
-from qneurons.study.execution.ray_cluster import CLIENT, Workers, find_workers
+from qneurons.study.execution.ray_cluster import Workers, find_workers
 from qneurons.study.execution.worker import run_task
 from qneurons.study.packs import fitting_pack
 from qneurons.study.runs import Run
@@ -37,7 +38,6 @@ MARGIN_S = 5.0  # workers stop this long before the time limit, so that their re
 
 
 def ray_executor(
-    address: str = "auto",
     *,
     halt: Halt,
     device: str | None = None,
@@ -54,7 +54,7 @@ def ray_executor(
     workers = find_workers(device, num_cpus, num_gpus, halt=halt, notify=notify)
     if workers is None:
         return None
-    return RayExecutor(workers, make_pool(address, _train, workers.needs), halt)
+    return RayExecutor(workers, make_pool(_train, workers.needs), halt)
 
 
 class RayExecutor:
@@ -117,13 +117,13 @@ class RayExecutor:
 
 
 def make_pool(
-    address: str, function: Callable[..., Iterator[Any]], needs: dict[str, float]
+    function: Callable[..., Iterator[Any]], needs: dict[str, float]
 ) -> "_Pool | _PoolOnHead":
     """Runs a function in Ray tasks with such needs, which stream what it yields, at last ``Ended``.
 
     It is called with what was shared, the number of threads and what was submitted.
     """
-    return (_PoolOnHead if address.startswith(CLIENT) else _Pool)(function, needs)
+    return (_PoolOnHead if ray.util.client.ray.is_connected() else _Pool)(function, needs)
 
 
 class _Pool:
