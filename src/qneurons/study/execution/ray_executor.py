@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import ray
+import ray.util.client
 import torch
-from ray.util.client import ray as client
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from torch import Tensor
 
@@ -123,7 +123,7 @@ def make_pool(
 
     It is called with what was shared, the number of threads and what was submitted.
     """
-    return (_PoolOnHead if client.is_connected() else _Pool)(function, needs)
+    return (_PoolOnHead if ray.util.client.ray.is_connected() else _Pool)(function, needs)
 
 
 class _Pool:
