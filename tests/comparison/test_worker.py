@@ -57,7 +57,7 @@ def test_wrong_use_is_told(serve):
 def test_a_training_that_cannot_be_loaded_is_a_failure_with_a_traceback(serve):
     ((failed, end),) = serve(b"cnowhere\ntrain\n.", 1)
     assert failed == Failed("ModuleNotFoundError: No module named 'nowhere'", failed.traceback)
-    assert "pickle" in failed.traceback or "load" in failed.traceback
+    assert failed.traceback.startswith("Traceback")
     assert end == Ended()
 
 

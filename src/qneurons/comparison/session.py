@@ -150,8 +150,9 @@ class Session:
     def _give_up(self, spec: Spec, why: str) -> None:
         self.failed[spec.id] = why
         if not self.store.finished and len(self.failed) >= self.executor.num_slots:
+            quoted = why.replace("; ", ", ")  # the hint begins at the first semicolon
             raise StudyError(
-                f"failed ({why}), and no trial has finished yet; correct the training, and run "
+                f"failed ({quoted}), and no trial has finished yet; correct the training, and run "
                 "the same command again"
             )
         self.say(f"{spec}: failed ({why}); the other trials go on")

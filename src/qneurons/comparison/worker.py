@@ -20,8 +20,8 @@ def serve(fd: int, parent: int, command: str) -> None:
     """Receives the training and then trials, and sends messages, until ``parent`` ends."""
     threading.Thread(target=end_with, args=(parent,), daemon=True).start()
     connection = Connection(fd)
-    load = functools.cache(functools.partial(pickle.loads, connection.recv_bytes()))
     with contextlib.suppress(EOFError, BrokenPipeError):  # the other end has closed
+        load = functools.cache(functools.partial(pickle.loads, connection.recv_bytes()))
         while True:
             try:
                 perform(load, Trial(*connection.recv()), command, connection.send)
