@@ -137,21 +137,20 @@ def results_file(folder: Path, device: torch.device) -> Path:
     """The CSV file for this kind of device. A file with other columns is refused."""
     path = folder / f"activation-{device.type}.csv"
     folder.mkdir(parents=True, exist_ok=True)
-    if path.exists():
-        with path.open(newline="") as file:
-            header = next(csv.reader(file), [])
-        if header != list(COLUMNS):
-            raise ValueError(
-                f"{path} has other columns than this version writes; move it away, or choose "
-                "another folder with --out"
-            )
+    path.open("a").close()  # fails before anything is measured
+    with path.open(newline="") as file:
+        header = next(csv.reader(file), list(COLUMNS))
+    if header != list(COLUMNS):
+        raise ValueError(
+            f"{path} has other columns than this version writes; move it away, or choose "
+            "another folder with --out"
+        )
     return path
 
 
 def append_rows(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None:
-    new = not path.exists()
     with path.open("a", newline="") as file:
         writer = csv.DictWriter(file, columns)
-        if new:
+        if not file.tell():
             writer.writeheader()
         writer.writerows(rows)

@@ -58,7 +58,7 @@ def bench(
     wide: Annotated[bool, typer.Option("--wide", help="Show the spread of the times too.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Measure q-activations beside plain ones and the snippet.
+    """Measure q-activations beside plain ones and the paper's code.
 
     The snippet is the paper's own code. All variants of an activation, dtype and size are measured
     in turns in one run. Forward is measured as in training, with a graph that is then dropped. What

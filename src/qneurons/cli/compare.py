@@ -21,7 +21,7 @@ def compare(
     settings: Annotated[
         str, typer.Option(help="base, limit, c0.1, a1, a1/20, or plain activations such as silu.")
     ] = "base,limit,c0.1,a1",
-    seeds: Annotated[int, typer.Option(min=1, help="Their number.")] = 10,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 10,
     param: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUES", help="A grid, as in lr=0.05,0.1; may be repeated."),
@@ -41,7 +41,8 @@ def compare(
         str | None, typer.Option(help="Metrics of which smaller is better; else by their names.")
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep trials that other code of the training made.")
+        bool,
+        typer.Option("--keep", help="Keep trials made before the training's code changed."),
     ] = False,
     processes: Annotated[
         int | None,

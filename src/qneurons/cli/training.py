@@ -122,9 +122,10 @@ def chosen_device(name: str | None) -> torch.device:
     if text != "cpu" and (kind != "cuda" or (":" in text and not index.isdecimal())):
         raise StudyError(f"--device must be cpu, cuda or cuda:<number>, got {name!r}")
     if text != "cpu" and int(index or 0) >= count:
-        found = f"cuda:0 to cuda:{count - 1}" if count else "no CUDA device"
-        or_these = " or one of these" if count else ""
-        raise StudyError(f"torch finds {found} and not {text}; use --device cpu{or_these}")
+        if not count:
+            raise StudyError("torch finds no CUDA device; use --device cpu")
+        found = f"torch finds cuda:0 to cuda:{count - 1}"
+        raise StudyError(f"there is no {text}, {found}; use --device cpu or one of these")
     return torch.device(text)
 
 
