@@ -20,7 +20,7 @@ from qneurons.report.claims import (
     paper_cells,
     split_by_mean,
 )
-from qneurons.report.comparisons import PRIMARY, Cell, setting_order
+from qneurons.report.comparisons import PRIMARY, Cell, is_q, setting_order
 from qneurons.report.figures import (
     ACCURACY,
     GAIN,
@@ -93,11 +93,13 @@ def make_sections(results: Results, runs: Mapping[Cell, Counter[str]]) -> list[S
         tables=noise_or_limit_tables(results),
     )
     curves = draw_learning_curves(results, styles)
+    has_gains = not results.gain_curves.is_empty()
+    against_base = " of the difference from base of the same seed" if has_gains else ""
     learning = Section(
         "learning-curves",
         "Learning curves",
-        "Accuracy: the mean over seeds of the difference from base of the same seed, smoothed over "
-        "a tenth of the epochs (raw values are faint). Loss: the median over seeds. The settings "
+        f"Accuracy: the mean over seeds{against_base}, smoothed over a tenth of the epochs (raw "
+        "values are faint). Loss: the median over seeds. The settings "
         "that end highest and lowest have a band: the 95 % t-interval of the mean, the quartiles "
         f"of the loss. Settings are compared {tables.compared_at(finals)}; runs that did not get "
         "there are left out. The axes are fitted to the second half of the epochs. Runs of one "
@@ -106,6 +108,7 @@ def make_sections(results: Results, runs: Mapping[Cell, Counter[str]]) -> list[S
         else "No run reached the epoch at which settings are compared.",
         figures=curves,
     )
+    neurons = Section("q-neurons", "The q-neurons of this study", figures=draw_neurons(results))
     accuracies, *others = main_tables(results)
     if gains := draw_gains_over_base(results, runs):
         first = Section("gains", "Gains", figures=gains, tables=[gains_table(results)])
@@ -116,10 +119,10 @@ def make_sections(results: Results, runs: Mapping[Cell, Counter[str]]) -> list[S
         first,
         # Data that are not the paper's are not held against its claims.
         *[claims] * any(final.cell in known for final in finals),
-        limit,
+        *[limit] * bool(limit.tables),
         learning,
         Section("tables", "Tables", learned_nothing(results), tables=others),
-        Section("q-neurons", "The q-neurons of this study", figures=draw_neurons(results)),
+        *[neurons] * any(is_q(final.setting) for final in finals),
         Section(
             "provenance",
             "Runs and provenance",
@@ -165,7 +168,7 @@ def draw_gains_over_base(results: Results, planned: Collection[Cell]) -> list[Dr
     caption = (
         "Gain in test accuracy over base, in percentage points: mean over seeds, ± half of the "
         "95 % t-interval. A tile is filled where the gain is significant (p ≤ 0.05 after Holm's "
-        "correction), the larger the stronger, on a scale of each network."
+        "correction); darker means larger, and each network has its own scale."
     )
     settings = sorted({setting for _, setting in gains}, key=setting_order)
     idle = {pair for pair in gains if not results.learns(*pair)}
@@ -174,6 +177,8 @@ def draw_gains_over_base(results: Results, planned: Collection[Cell]) -> list[Dr
     outcomes = Counter(row.outcome for row in gains.values())
     counts = [f"{outcomes[name]} {name}" for name in ("better", "worse", "unclear")]
     alt = f"Gains over base of {listed(settings)} in {len(results.cells)} cells: {listed(counts)}"
+    if idle:
+        alt += f" ({len(idle)} learn nothing)"
     learned = [row for pair, row in gains.items() if pair not in idle and row.gain.n]
     if learned:
         ends = [pick(learned, key=lambda row: row.gain.mean) for pick in (min, max)]
