@@ -120,7 +120,7 @@ def bench(
                 if "error" in row:
                     variant = [row[key] for key in ("variant", "pass") if key in row]
                     failed.append(f"failed: {', '.join([title, *variant])}: {row['error']}")
-        about = (f"{key} {value}" for key, value in origin.items() if key != "command")
+        about = (f"{key} {value}" for key, value in origin.items() if value and key != "command")
         screen.print(", ".join(about))
         screen.print(f"{num_rows} rows appended to {path}")
         for text in failed:
