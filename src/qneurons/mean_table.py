@@ -16,6 +16,7 @@ from torch.compiler import is_compiling
 
 from qneurons import kernels
 from qneurons.activations import Activation
+from qneurons.closed_forms import times
 from qneurons.containers import is_container, map_inside
 from qneurons.functional import q_mean
 from qneurons.quadrature import SMALL_LAMBDA
@@ -174,7 +175,7 @@ def _look_up(x: Tensor, pieces: Tensor, centres: Tensor) -> Tensor:
     step = wide - origin
     finite = step.clamp(-torch.finfo(step.dtype).max, torch.finfo(step.dtype).max)
     slope = slope + finite * (curvature + finite * third)
-    means = mean + torch.where(slope == 0, 0.0, step * slope)  # not inf · 0
+    means = mean + times(step, slope)
     return _as_laid_out(x, means.to(x.dtype))
 
 

@@ -6,6 +6,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from qneurons.kernels.cuda_math import times
+
 _SIZE = 1024  # of a block
 FLOAT32_MAX = tl.constexpr(torch.finfo(torch.float32).max)
 
@@ -36,7 +38,7 @@ def _look_up(
     for done in tl.static_range(2):
         slope = tl.load(pieces_ptr + (3 - done) * row + piece, inside, 0.0) + finite * slope
     mean = tl.load(pieces_ptr + row + piece, inside, 0.0)
-    out = mean + tl.where(slope == 0, 0.0, step * slope)  # not inf · 0
+    out = mean + times(step, slope)
     tl.store(out_ptr + table * num + at, out.to(out_ptr.dtype.element_ty), inside)
 
 
