@@ -19,11 +19,11 @@ from qneurons.arguments import (
     find_grouping,
 )
 from qneurons.containers import is_container, map_inside, map_with_seed
-from qneurons.kernels import device_type, difference, drawn_difference, kernel_row
+from qneurons.kernels import difference, drawn_difference, kernel_row
 from qneurons.noise import draw_delta, draw_seed, seeded_delta
 from qneurons.precision import TINY_DELTA, compute_dtype
 from qneurons.quadrature import delta_rule
-from qneurons.torch_internals import in_func_transform
+from qneurons.torch_internals import device_type, in_func_transform
 
 # The better of the paper's constants (RESULTS.md). 0.02 did not differ measurably from the limit;
 # 0.1 gave better networks, except for tanh in a CNN, which learnt nothing with either.

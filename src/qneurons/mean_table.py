@@ -20,7 +20,7 @@ from qneurons.closed_forms import times
 from qneurons.containers import is_container, map_inside
 from qneurons.functional import q_mean
 from qneurons.quadrature import SMALL_LAMBDA
-from qneurons.torch_internals import is_transformed, is_unobserved
+from qneurons.torch_internals import device_type, is_transformed, is_unobserved
 
 Table = tuple[Tensor, Tensor]
 """The pieces of one or more tables, 5 × table × piece: the point about which the piece is expanded,
@@ -153,7 +153,7 @@ def mean(x: Tensor, activation: Activation, lam: float, phi: float, table: Table
 def look_up(x: Tensor, table: Table) -> Tensor:
     """The means of x. If there are several tables, the first dimension of x counts them."""
     pieces, centres = table
-    backend = kernels.load(kernels.device_type(x))
+    backend = kernels.load(device_type(x))
     is_plain = is_unobserved(x) and type(pieces) is type(centres) is Tensor
     is_readable = is_plain and pieces.dtype == torch.float32
     needs_gradient = x.requires_grad and torch.is_grad_enabled()  # which no kernel computes

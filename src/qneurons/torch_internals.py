@@ -42,10 +42,10 @@ def is_unobserved(x: Tensor) -> bool:
     """
     return (
         not is_compiling()
-        and is_plain_memory(x)
         and not in_func_transform()
         and not in_dispatch_mode()
         and jit_tracing_state() is None
+        and is_plain_memory(x)  # last: at its first use it makes tensors, which others would see
     )
 
 
@@ -54,7 +54,12 @@ def is_plain_memory(tensor: Tensor) -> bool:
     if type(tensor) is not Tensor:
         return False
     keys = _C._dispatch_keys(tensor).raw_repr()
-    return keys in _cpu_keys or keys in _plain_keys(tensor.device.type)
+    return keys in _cpu_keys or keys in _plain_keys(device_type(tensor))
+
+
+def device_type(x: Tensor) -> str:
+    """The same as ``x.device.type``, which takes half a microsecond."""
+    return "cpu" if x.is_cpu else "cuda" if x.is_cuda else x.device.type
 
 
 def ragged_dim(x: Any) -> int:

@@ -7,7 +7,6 @@ from qneurons.kernels.autograd import (
 )
 from qneurons.kernels.dispatch import (
     base_row as base_row,
-    device_type as device_type,
     find as find,
     is_fused as is_fused,
     kernel_row as kernel_row,

@@ -4,6 +4,7 @@
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
 import triton
@@ -21,11 +22,13 @@ from qneurons.kernels.cuda_draw import (
     result,
     words_of_threads,
 )
+from qneurons.kernels.cuda_launch import Launcher
 from qneurons.kernels.cuda_means import look_up as look_up
 from qneurons.kernels.cuda_pooling import pool as pool, pool_backward as pool_backward
 from qneurons.kernels.dispatch import BASE
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_SIZE = 1024  # of a block without noise in its order
 _MANY_BLOCKS = 512  # a few for each multiprocessor
 _MAX_GROUPS = 65535  # CUDA's limit for the second axis of a grid
 
@@ -136,6 +139,46 @@ def _kernel_limit(
     tl.store(result_ptr + position, value.to(result_ptr.dtype.element_ty), inside)
 
 
+def _options(x: Tensor, name: str, parameters: tuple[float, ...], **flags: Any) -> dict[str, Any]:
+    return {
+        **form(x, name, parameters),
+        **flags,
+        "num_warps": THREADS.value // 32,
+        "enable_fp_fusion": True,
+    }
+
+
+def _options_of_limit(
+    x: Tensor, name: str, parameters: tuple[float, ...], is_backward: bool
+) -> dict[str, Any]:
+    p0, p1, *_ = (*parameters, 0.0, 0.0)
+    return {
+        "LIMIT": getattr(cuda_limits, name),
+        "P0": p0,
+        "P1": p1,
+        "COMPUTE": tl.float64 if x.dtype == torch.float64 else tl.float32,
+        "BACKWARD": is_backward,
+        "SIZE": _SIZE,
+        "num_warps": 4,
+        "enable_fp_fusion": True,
+    }
+
+
+_in_order = Launcher(
+    _kernel_in_order,
+    lambda x, name, parameters, is_backward, is_whole: _options(
+        x, name, parameters, BACKWARD=is_backward, WHOLE=is_whole
+    ),
+)
+_out_of_order = Launcher(
+    _kernel_out_of_order,
+    lambda x, name, parameters, is_backward, is_wide: _options(
+        x, name, parameters, BACKWARD=is_backward, WIDE=is_wide, SIZE=_SIZE
+    ),
+)
+_limit = Launcher(_kernel_limit, _options_of_limit)
+
+
 def normals(seed: Tensor, num: int) -> Tensor:
     """The noise alone, as :func:`qneurons.noise.normals`."""
     x = torch.empty(seed.numel(), num, device=seed.device)
@@ -183,26 +226,16 @@ def backward(
     groups = seed.numel()
     num = x.numel() // groups
     tensors = (x, grad, result, seed.contiguous(), lam.contiguous(), phi)
-    options = {
-        **form(x, name, parameters),
-        "BACKWARD": grad is not None,
-        "num_warps": THREADS.value // 32,
-        "enable_fp_fusion": True,
-    }
-    with torch.cuda.device_of(x):
-        if height == 1 and (groups == 1 or inner == num) and groups <= _MAX_GROUPS:
-            num_blocks = triton.cdiv(num, BLOCK.value)
-            whole = num_blocks * groups >= _MANY_BLOCKS
-            grid = num_blocks if whole else 4 * num_blocks, groups
-            _kernel_in_order[grid](*tensors, num, **options, WHOLE=whole)
-        else:
-            size = 1024
-            _kernel_out_of_order[(triton.cdiv(x.numel(), size),)](
-                *(*tensors, x.numel(), groups, inner, height, width),
-                **options,
-                SIZE=size,
-                WIDE=x.numel() >= 2**31,
-            )
+    key = name, tuple(parameters), grad is not None
+    if height == 1 and (groups == 1 or inner == num) and groups <= _MAX_GROUPS:
+        num_blocks = triton.cdiv(num, BLOCK.value)
+        is_whole = num_blocks * groups >= _MANY_BLOCKS
+        grid = num_blocks if is_whole else 4 * num_blocks, groups, 1
+        _in_order(grid, tensors, (num,), *key, is_whole)
+    else:
+        grid = triton.cdiv(x.numel(), _SIZE), 1, 1
+        numbers = x.numel(), groups, inner, height, width
+        _out_of_order(grid, tensors, numbers, *key, x.numel() >= 2**31)
     return result
 
 
@@ -221,20 +254,8 @@ def limit_backward(
         return result.copy_(limit_backward(grad, x.contiguous(), name, parameters))
     if grad is not None and grad.stride() != x.stride():
         grad = torch.empty_like(x).copy_(grad)
-    p0, p1, *_ = (*parameters, 0.0, 0.0)
-    size = 1024
-    with torch.cuda.device_of(x):
-        _kernel_limit[(triton.cdiv(x.numel(), size),)](
-            *(x, grad, result, x.numel()),
-            LIMIT=getattr(cuda_limits, name),
-            P0=p0,
-            P1=p1,
-            COMPUTE=tl.float64 if x.dtype == torch.float64 else tl.float32,
-            BACKWARD=grad is not None,
-            SIZE=size,
-            num_warps=4,
-            enable_fp_fusion=True,
-        )
+    grid = triton.cdiv(x.numel(), _SIZE), 1, 1
+    _limit(grid, (x, grad, result), (x.numel(),), name, tuple(parameters), grad is not None)
     return result
 
 

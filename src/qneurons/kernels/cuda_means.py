@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from qneurons.kernels.cuda_launch import Launcher
 from qneurons.kernels.cuda_math import times
 
 _SIZE = 1024  # of a block
@@ -42,13 +43,21 @@ def _look_up(
     tl.store(out_ptr + table * num + at, out.to(out_ptr.dtype.element_ty), inside)
 
 
+_launch = Launcher(
+    _look_up,
+    lambda x, num_pieces, num_centres: {
+        "NUM_PIECES": num_pieces,
+        "NUM_CENTRES": num_centres,
+        "SIZE": _SIZE,
+    },
+)
+
+
 def look_up(x: Tensor, pieces: Tensor, centres: Tensor) -> Tensor:
     """As ``mean_table.look_up``, for a contiguous x and tables in float32."""
     out, (_, num_tables, num_pieces) = torch.empty_like(x), pieces.shape
     num = x.numel() // num_tables
     if num:
-        with torch.cuda.device_of(x):
-            _look_up[triton.cdiv(num, _SIZE), num_tables](
-                x, pieces, centres, out, num, num_pieces, centres.shape[1], SIZE=_SIZE
-            )
+        grid = triton.cdiv(num, _SIZE), num_tables, 1
+        _launch(grid, (x, pieces, centres, out), (num,), num_pieces, centres.shape[1])
     return out

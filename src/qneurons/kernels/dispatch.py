@@ -12,7 +12,6 @@ from types import ModuleType
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from qneurons import closed_forms
 from qneurons.activations import Activation
@@ -53,11 +52,6 @@ def base_row(activation: Activation) -> tuple[str, list[float]]:
         return "", []
     at_zero = activation(torch.zeros((), dtype=torch.float64)).item()
     return BASE + name, [*(*parameters, 0.0, 0.0)[:2], at_zero]
-
-
-def device_type(x: Tensor) -> str:
-    """The same as ``x.device.type``, which takes half a microsecond."""
-    return "cpu" if x.is_cpu else x.device.type
 
 
 @functools.cache

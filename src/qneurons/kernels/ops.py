@@ -16,7 +16,7 @@ from qneurons import noise
 from qneurons.activations import rows
 from qneurons.kernels import dispatch
 from qneurons.precision import TINY_DELTA
-from qneurons.torch_internals import is_plain_memory, is_unobserved
+from qneurons.torch_internals import device_type, is_plain_memory, is_unobserved
 
 _ROW = "str name, float[] parameters"
 _LAW = f"Tensor seed, Tensor lam, Tensor phi, SymInt inner, {_ROW}"
@@ -77,24 +77,24 @@ def _sample(x: Tensor, *arguments: Any) -> Tensor:
     *law, name, parameters = arguments
     _check(x, name, parameters)
     _check_law(x, *law)
-    return dispatch.find(dispatch.device_type(x), x.dtype, name).forward(x, *arguments)
+    return dispatch.find(device_type(x), x.dtype, name).forward(x, *arguments)
 
 
 def _sample_backward(grad: Tensor, x: Tensor, *arguments: Any) -> Tensor:
     *law, name, parameters = arguments
     _check(x, name, parameters, grad)
     _check_law(x, *law)
-    return dispatch.find(dispatch.device_type(x), x.dtype, name).backward(grad, x, *arguments)
+    return dispatch.find(device_type(x), x.dtype, name).backward(grad, x, *arguments)
 
 
 def _limit(x: Tensor, name: str, parameters: list[float]) -> Tensor:
     _check(x, name, parameters)
-    return dispatch.find(dispatch.device_type(x), x.dtype, name).limit(x, name, parameters)
+    return dispatch.find(device_type(x), x.dtype, name).limit(x, name, parameters)
 
 
 def _limit_backward(grad: Tensor, x: Tensor, name: str, parameters: list[float]) -> Tensor:
     _check(x, name, parameters, grad)
-    backend = dispatch.find(dispatch.device_type(x), x.dtype, name)
+    backend = dispatch.find(device_type(x), x.dtype, name)
     return backend.limit_backward(grad, x, name, parameters)
 
 
@@ -194,7 +194,7 @@ def sample(
 ) -> Tensor:
     if not (is_unobserved(x) and type(seed) is type(lam) is type(phi) is Tensor):
         return _sample_op(x, seed, lam, phi, inner, name, parameters)
-    backend = dispatch.find(dispatch.device_type(x), x.dtype, name)
+    backend = dispatch.find(device_type(x), x.dtype, name)
     return backend.forward(x, seed, lam, phi, inner, name, parameters)
 
 
@@ -214,19 +214,19 @@ def sample_backward(
         and is_plain_memory(grad)
     ):
         return _sample_backward_op(grad, x, seed, lam, phi, inner, name, parameters)
-    backend = dispatch.find(dispatch.device_type(x), x.dtype, name)
+    backend = dispatch.find(device_type(x), x.dtype, name)
     return backend.backward(grad, x, seed, lam, phi, inner, name, parameters)
 
 
 def limit(x: Tensor, name: str, parameters: list[float]) -> Tensor:
     if not is_unobserved(x):
         return _limit_op(x, name, parameters)
-    backend = dispatch.find(dispatch.device_type(x), x.dtype, name)
+    backend = dispatch.find(device_type(x), x.dtype, name)
     return backend.limit(x, name, parameters)
 
 
 def limit_backward(grad: Tensor, x: Tensor, name: str, parameters: list[float]) -> Tensor:
     if not (is_unobserved(x) and is_plain_memory(grad)):
         return _limit_backward_op(grad, x, name, parameters)
-    backend = dispatch.find(dispatch.device_type(x), x.dtype, name)
+    backend = dispatch.find(device_type(x), x.dtype, name)
     return backend.limit_backward(grad, x, name, parameters)
