@@ -76,7 +76,7 @@ TASKS = {
         cifar_resnet.train,
         tuple(cifar_resnet.ACTIVATIONS),
         cifar_resnet.SIZES["full"].epochs,
-        (0.5, 1.0, 2.0),
+        (0.75, 1.5, 3.0),
         (1000, 1001),
         "val_accuracy",
         "test_accuracy",

@@ -288,7 +288,7 @@ def facts(store):
 def publish(name, task, folder):
     """Writes rows and page of a task; returns its tables for RESULTS.md."""
     if not (folder / name).exists():
-        return f"{task.title}: nothing is trained yet."
+        return f"**{task.title}.** Nothing is trained yet."
     store = TrialStore.open(folder / name / "store", readonly=True)
     outcome = Outcome(task, store)
     sections, tables = [], []
@@ -306,7 +306,7 @@ def publish(name, task, folder):
     sections += [search, Section("provenance", "Provenance", facts=facts(store))]
     write_page(MODERN / name, make_head(outcome), sections)
     tidy(store, outcome.stages).write_parquet(MODERN / name / "rows.parquet")
-    state = f"{task.title}: {outcome.progress()}"
+    state = f"**{task.title}.** {outcome.progress()}"
     return "\n\n".join([state, *map(to_markdown, tables)])
 
 

@@ -1,6 +1,6 @@
 """CIFAR-10 in some seconds: a small ResNet, made for one GPU.
 
-    qneurons compare examples/cifar_resnet.py:train --param activation=gelu --param lr=0.5,1,2
+    qneurons compare examples/cifar_resnet.py:train --param activation=gelu --param lr=0.75,1.5,3
     qneurons compare examples/cifar_resnet.py:train --param size=small --seeds 3  # on a CPU
 
 The recipe follows Keller Jordan's airbench (arXiv 2404.00498): a first convolution that whitens
@@ -186,7 +186,7 @@ def look_ahead(means, model, hold):
 
 def train(trial):
     size = SIZES[trial.params.get("size", "full")]
-    rate = trial.params.get("lr", 1.0) * size.batch / 1000  # lr is for a batch of 1000
+    rate = trial.params.get("lr", 1.5) * size.batch / 1000  # lr is for a batch of 1000
     activation = ACTIVATIONS[trial.params.get("activation", "gelu")]
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.backends.cudnn.benchmark = True  # all batches have the same shape

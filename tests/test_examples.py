@@ -119,7 +119,10 @@ def test_activations_stay_in_channels_last_and_bfloat16(cifar, monkeypatch):
             is_last = x.is_contiguous(memory_format=torch.channels_last)
             seen.append((x.dtype, is_last, isinstance(module, QActivation)))
 
-    monkeypatch.setattr(cifar, "bfloat16", lambda _: torch.autocast("cpu", torch.bfloat16))
+    def bfloat16(device):
+        return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
+
+    monkeypatch.setattr(cifar, "bfloat16", bfloat16)
     trial = Trial("c0.1", 0, {"size": "tiny"})
     convert = trial.convert
 

@@ -139,14 +139,14 @@ def report(tmp_path):
 
 
 def test_what_is_not_finished_is_published_without_a_verdict(modern, publish, tmp_path):
-    title = modern.TASKS["cifar"].title
-    assert publish()[2] == f"{title}: nothing is trained yet."
+    title = f"**{modern.TASKS['cifar'].title}.**"
+    assert publish()[2] == f"{title} Nothing is trained yet."
 
     run_stages(modern, tmp_path, "cost")
     state = (
         "The search for rates has done 8 of 48 trainings of 8 settings. Nothing is compared yet."
     )
-    assert publish()[2:4] == [f"{title}: {state}", "<!-- /modern -->"]
+    assert publish()[2:4] == [f"{title} {state}", "<!-- /modern -->"]
     assert state in report(tmp_path)
     (elu,) = [line for line in report(tmp_path).splitlines() if line.startswith("| elu | limit")]
     assert elu.split(" | ")[2] == "–"
@@ -159,10 +159,8 @@ def test_what_is_not_finished_is_published_without_a_verdict(modern, publish, tm
     arms = {spec.arm: modern.Arm(spec.arm) for spec in specs}
     modern.Session(executor, store, arms, code, print).run(specs)
     page = "\n".join(publish())
-    assert (
-        f"{title}: All 8 settings are trained with 2 of 6 seeds. There is no verdict yet." in page
-    )
-    assert "**" not in page.replace(f"**{title}", "")
+    assert f"{title} All 8 settings are trained with 2 of 6 seeds. There is no verdict yet." in page
+    assert "**" not in page.replace(title, "")
     assert "better" not in page.replace("is better", "")
 
 
