@@ -5,8 +5,9 @@
     python benchmarks/modern.py final cifar --store STORE     # every setting at its best rate
 
 and the same with gpt; then publish_modern.py. Finished trials are in the store, and the same
-command goes on. It begins no trial that would end after ``--seconds``. Several processes may run it
-at once: they share the trials. It needs torch and numpy alone.
+command goes on. ``--seconds 300`` begins no trial after 300 seconds; with 0 it only says how many
+are left. Several processes may run ``search`` and ``final`` at once: they share the trials. It
+needs torch and numpy alone.
 """
 
 import argparse
@@ -15,25 +16,22 @@ import shlex
 import statistics
 import sys
 import time
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-from qneurons.comparison.arms import BASE
+from qneurons.comparison.arms import BASE, Arm
+from qneurons.comparison.executor import LocalExecutor, Training
 from qneurons.comparison.fingerprint import fingerprint
+from qneurons.comparison.session import Session
 from qneurons.comparison.store import Finished, Spec, TrialStore
-from qneurons.comparison.trial import Trial, run_trial
-from qneurons.provenance import provenance
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 import cifar_resnet
 import gpt
 
-# The seeds of the search are not those of the comparison, so rates are not fitted to its luck.
-SEEDS = {"cost": (2000,), "search": (1000, 1001), "final": tuple(range(10))}
+STAGE_BEFORE = {"cost": None, "search": "cost", "final": "search"}
+FINAL_SEEDS = range(10)
 LAM0 = 5  # annealed; the study gained more from 5 than from 1
 RIVALS = ("rrelu", "relu2")  # of ReLU
 
@@ -45,10 +43,12 @@ class Task:
     """A training of examples/, and what is compared in it."""
 
     title: str
-    train: Callable[[Trial], object]
+    train: Training
     activations: tuple[str, ...]
     epochs: int
     rates: tuple[float, ...]
+    # Not those of the comparison, so that rates are not fitted to its luck.
+    search_seeds: tuple[int, ...]
     validation: str  # the metric that chooses a rate
     metric: str  # the metric that is compared
     higher: bool  # True if higher is better
@@ -76,7 +76,8 @@ TASKS = {
         cifar_resnet.train,
         tuple(cifar_resnet.ACTIVATIONS),
         cifar_resnet.SIZES["full"].epochs,
-        (0.5, 1.0, 2.0),
+        (0.75, 1.5, 3.0),
+        (1000, 1001),
         "val_accuracy",
         "test_accuracy",
         higher=True,
@@ -87,6 +88,7 @@ TASKS = {
         tuple(gpt.ACTIVATIONS),
         gpt.SIZES["full"].periods,
         (0.001, 0.002, 0.004),
+        (1000,),
         "val_loss",
         "test_loss",
         higher=False,
@@ -108,9 +110,7 @@ def best_rate(
     """
 
     def quality(rate: float) -> tuple[int, float]:
-        specs = [make_spec(cell, rate, seed) for seed in SEEDS["search"]]
-        if missing := [spec for spec in specs if spec.id not in finished]:
-            raise SystemExit(f"the search lacks {len(missing)} trials, as {missing[0]}; finish it")
+        specs = (make_spec(cell, rate, seed) for seed in task.search_seeds)
         trials = [finished[spec.id].measured for spec in specs]
         ends = [trial.metrics[task.validation][-1] for trial in trials if not trial.diverged]
         mean = statistics.fmean(ends) if ends else math.nan
@@ -120,59 +120,60 @@ def best_rate(
 
 
 def plan(task: Task, stage: str, finished: Mapping[str, Finished]) -> list[Spec]:
-    """The trials of a stage, seed by seed."""
-    rates: dict[Cell, tuple[float, ...]] = dict.fromkeys(task.cells, task.rates)
+    """The trials of a stage, seed by seed. Those of ``cost`` are the first of the search."""
     if stage == "cost":
-        rates = dict.fromkeys(task.cells, (statistics.median(task.rates),))
-    elif stage == "final":
+        middle, seed = statistics.median(task.rates), task.search_seeds[0]
+        return [make_spec(cell, middle, seed) for cell in task.cells]
+    seeds: Sequence[int] = task.search_seeds
+    rates: dict[Cell, tuple[float, ...]] = dict.fromkeys(task.cells, task.rates)
+    if stage == "final":
+        seeds = FINAL_SEEDS
         rates = {cell: (best_rate(task, cell, finished)[1],) for cell in task.cells}
     return [
-        make_spec(cell, rate, seed)
-        for seed in SEEDS[stage]
-        for cell in task.cells
-        for rate in rates[cell]
+        make_spec(cell, rate, seed) for seed in seeds for cell in task.cells for rate in rates[cell]
     ]
+
+
+def missing(task: Task, stage: str, finished: Mapping[str, Finished]) -> list[Spec]:
+    """The trials of a stage that are not finished; exits if those of the stage before are not."""
+    if (before := STAGE_BEFORE[stage]) and (left := missing(task, before, finished)):
+        raise SystemExit(f"{before} lacks {len(left)} trials, as {left[0]}; finish it first")
+    return [spec for spec in plan(task, stage, finished) if spec.id not in finished]
+
+
+def describe_left(task: Task, left: Sequence[Spec], finished: Mapping[str, Finished]) -> str:
+    """How many trials are left, and how long they take by the median of the stage ``cost``."""
+    alone = [finished[spec.id] for spec in plan(task, "cost", finished) if spec.id in finished]
+    text = f"trials left: {len(left)}"
+    if not (left and alone):
+        return text
+    each_s = statistics.median(sum(trial.measured.seconds) for trial in alone)
+    return f"{text}, about {len(left) * each_s:.0f} s (alone on the device {each_s:.1f} s each)"
 
 
 def train_stage(stage: str, name: str, folder: Path, seconds: float) -> int:
     """Trains what the store lacks while there is time; returns the number of failures."""
-    begin, task = time.monotonic(), TASKS[name]
-    store = TrialStore.open(folder / name / "store", create=True)
-    code = fingerprint(task.train)
+    deadline, task = time.monotonic() + seconds, TASKS[name]
+    store, code = TrialStore.open(folder / name / "store", create=True), fingerprint(task.train)
     store.begin_training(task.train.__qualname__, code, keep=False)
-    specs = plan(task, stage, store.finished)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    content = provenance(device, shlex.join(sys.argv))
-    origin = store.begin({key: value for key, value in content.items() if key != "date"})
-    took: list[float] = []
-    num_failed = 0
-    for spec in specs:
-        since = time.monotonic()
-        if since - begin + max(took[-3:], default=0) > seconds:
-            break
-        with store.reserve([spec.id]) as reservation:  # which also refreshes the store
-            if spec.id in store.finished or not reservation.ids:
-                continue
-            try:
-                measured, why = run_trial(task.train, Trial(spec.arm, spec.seed, dict(spec.params)))
-            except Exception:
-                traceback.print_exc()
-                num_failed += 1
-                continue
-            store.add(Finished(spec, spec.arm, measured, code, origin))
-        took.append(time.monotonic() - since)
-        ends = why or ", ".join(f"{key} {x[-1]:.4f}" for key, x in measured.metrics.items())
-        peak_mib = (measured.peak_bytes or 0) / 2**20
-        print(f"{spec}: {ends}, {took[-1]:.2f} s, {peak_mib:.0f} MiB", flush=True)
-    num_done = sum(spec.id in store.finished for spec in specs)
-    median = f", {statistics.median(took):.2f} s each in the median" if took else ""
-    print(f"{stage} of {name}: {num_done} of {len(specs)} trials are done{median}", flush=True)
-    return num_failed
+
+    def say(text: str) -> None:
+        print(text, flush=True)
+
+    left = missing(task, stage, store.finished)
+    say(f"{stage} of {name}, {describe_left(task, left, store.finished)}")
+    executor = LocalExecutor(task.train, shlex.join(sys.argv))
+    arms = {spec.arm: Arm(spec.arm) for spec in left}
+    session = Session(executor, store, arms, code, say, deadline=deadline)
+    session.run(left)
+    left = missing(task, stage, store.finished)
+    say(f"{stage} of {name}, {describe_left(task, left, store.finished)}")
+    return len(session.failed)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("stage", choices=SEEDS)
+    parser.add_argument("stage", choices=STAGE_BEFORE)
     parser.add_argument("task", choices=TASKS)
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=math.inf)

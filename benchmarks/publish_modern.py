@@ -2,7 +2,9 @@
 
     python benchmarks/publish_modern.py STORE
 
-Sentences are written by hand, around the markers in RESULTS.md.
+It may be run at any time. Settings are compared by the seeds with which all of them are trained,
+and there is no verdict before all seeds are. Sentences are written by hand, around the markers in
+RESULTS.md.
 """
 
 import argparse
@@ -13,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 import polars as pl
-from modern import BASE, RIVALS, SEEDS, TASKS, best_rate, plan
+from modern import BASE, FINAL_SEEDS, RIVALS, TASKS, best_rate, missing, plan
 from pages import write_between
 
 from qneurons.comparison.arms import Arm
@@ -44,18 +46,24 @@ PROTOCOL = (
 )
 
 
+def finished_of(store, specs):
+    return [store.finished[spec.id] for spec in specs if spec.id in store.finished]
+
+
 def tidy(store, stages):
     """One row for every epoch of every trial."""
+    # The trials of cost are also of the search.
+    stage_of = {spec: stage for stage in reversed(stages) for spec in stages[stage]}
     rows = []
-    for stage, specs in stages.items():
-        for spec in specs:
-            trial = store.finished[spec.id]
-            fields = {"stage": stage, **dict(spec.params), "setting": spec.arm, "seed": spec.seed}
-            fields |= {"diverged": trial.measured.diverged, "peak_bytes": trial.measured.peak_bytes}
-            fields |= store.records.provenance[trial.provenance]
-            by_epoch = {"seconds": trial.measured.seconds, **trial.measured.metrics}
-            for epoch, values in enumerate(zip(*by_epoch.values(), strict=True), 1):
-                rows.append(fields | {"epoch": epoch, **dict(zip(by_epoch, values, strict=True))})
+    for trial in finished_of(store, stage_of):
+        spec = trial.spec
+        fields = {"stage": stage_of[spec], **dict(spec.params)}
+        fields |= {"setting": spec.arm, "seed": spec.seed, "diverged": trial.measured.diverged}
+        fields |= {"peak_bytes": trial.measured.peak_bytes}
+        fields |= store.records.provenance[trial.provenance]
+        by_epoch = {"seconds": trial.measured.seconds, **trial.measured.metrics}
+        for epoch, values in enumerate(zip(*by_epoch.values(), strict=True), 1):
+            rows.append(fields | {"epoch": epoch, **dict(zip(by_epoch, values, strict=True))})
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
@@ -73,16 +81,22 @@ class Outcome:
 
     def __init__(self, task, store):
         self.task, self.store = task, store
-        self.stages = {stage: plan(task, stage, store.finished) for stage in SEEDS}
-        specs = [spec for part in self.stages.values() for spec in part]
-        if missing := [spec for spec in specs if spec.id not in store.finished]:
-            raise SystemExit(f"{len(missing)} trials are missing, as {missing[0]}; train them")
         words = task.metric.replace("_", " ")
         percent = "accuracy" in words
         self.metric = Metric(task.metric, words, higher=task.higher, percent=percent)
-        self.chosen = {cell: best_rate(task, cell, store.finished) for cell in task.cells}
+        self.stages = {stage: plan(task, stage, store.finished) for stage in ("cost", "search")}
+        self.chosen, self.seeds = {}, []
+        if all(spec.id in store.finished for spec in self.stages["search"]):
+            self._compare()
+
+    def _compare(self):
+        task, finished = self.task, self.store.finished
+        self.stages["final"] = plan(task, "final", finished)
+        self.chosen = {cell: best_rate(task, cell, finished) for cell in task.cells}
         plain = [cell for cell in task.cells if cell[1] in (BASE, *RIVALS)]
         self.best_plain = max(plain, key=self.chosen.get)  # by validation, in the search
+        lacking = {spec.seed for spec in missing(task, "final", finished)}
+        self.seeds = [seed for seed in FINAL_SEEDS if seed not in lacking]
         self.finals = {
             cell: final_values(named(cell), self.trials("final", cell), self.metric)
             for cell in task.cells
@@ -90,9 +104,32 @@ class Outcome:
         self.over_base = self._contrasts(reference)
         self.over_best = self._contrasts(lambda cell: self.best_plain)
 
+    @property
+    def is_complete(self):
+        return len(self.seeds) == len(FINAL_SEEDS)
+
     def trials(self, stage, cell):
-        specs = [s for s in self.stages[stage] if (dict(s.params)["activation"], s.arm) == cell]
-        return [self.store.finished[spec.id] for spec in specs]
+        specs = [
+            spec
+            for spec in self.stages[stage]
+            if (dict(spec.params)["activation"], spec.arm) == cell
+            and (stage != "final" or spec.seed in self.seeds)
+        ]
+        return finished_of(self.store, specs)
+
+    def progress(self):
+        """How much is trained, in a sentence."""
+        num_cells = len(self.task.cells)
+        if not self.chosen:
+            specs = self.stages["search"]
+            num_done = len(finished_of(self.store, specs))
+            return (
+                f"The search for rates has done {num_done} of {len(specs)} trainings of "
+                f"{num_cells} settings. Nothing is compared yet."
+            )
+        seeds = f"{len(self.seeds)} of {len(FINAL_SEEDS)} seeds"
+        text = f"All {num_cells} settings are trained with {seeds}."
+        return text if self.is_complete else f"{text} There is no verdict yet."
 
     def costs(self, cell):
         """The median time of an epoch and the peak of memory, measured alone on the device."""
@@ -134,14 +171,15 @@ def summary_table(outcome):
                 texts.append("is base")
                 continue
             text = " ".join(difference_texts(contrast.difference, metric))
-            texts.append(text if contrast.outcome == "unclear" else f"**{text}**")
+            is_shown = outcome.is_complete and contrast.outcome != "unclear"
+            texts.append(f"**{text}**" if is_shown else text)
         body.append(tuple(texts))
     better = "Larger" if metric.higher else "Smaller"
     unit = " in %, differences in points" if metric.percent else ", nats per byte"
     note = (
-        f"{better} is better. Mean ± half of the 95 % t-interval over {len(SEEDS['final'])} seeds; "
-        "differences from base are paired by seed, with their 95 % intervals, and bold if p ≤ 0.05 "
-        "with Holm's correction over all settings of the task."
+        f"{better} is better. Mean ± half of the 95 % t-interval over {len(outcome.seeds)} "
+        "seeds; differences from base are paired by seed, with their 95 % intervals, and bold if "
+        "p ≤ 0.05 with Holm's correction over all settings of the task."
     )
     title = f"{task.title}: {metric.title}{unit}"
     return Table(title, ("activation", "base", *settings), tuple(body), note)
@@ -162,8 +200,9 @@ def ranking_table(outcome):
         if contrast is None:
             texts += ["the best plain one", NONE, NONE, NONE]
         else:
-            texts += [*difference_texts(contrast.difference, metric), p_text(contrast.p_holm)]
-            texts += [contrast.outcome]
+            verdict = [p_text(contrast.p_holm), contrast.outcome]
+            texts += difference_texts(contrast.difference, metric)
+            texts += verdict if outcome.is_complete else [NONE, NONE]
         costs = zip(outcome.costs(cell), outcome.costs(reference(cell)), strict=True)
         texts += [f"×{cost / base:.2f}" if cost and base else NONE for cost, base in costs]
         body.append(tuple(texts))
@@ -189,14 +228,17 @@ def search_table(outcome):
         for rate in task.rates:
             at_rate = [trial for trial in trials if dict(trial.spec.params)["lr"] == rate]
             final = final_values(named(cell), at_rate, metric)
-            texts.append(value_text(final) + " *" * (rate == outcome.chosen[cell][1]))
+            is_chosen = bool(outcome.chosen) and rate == outcome.chosen[cell][1]
+            texts.append(value_text(final) + " *" * is_chosen if at_rate else NONE)
         body.append((*cell, *texts))
     columns = ("activation", "setting", *(f"lr={rate:g}" for rate in task.rates))
     ends = sum(rate in (task.rates[0], task.rates[-1]) for _, rate in outcome.chosen.values())
-    note = (
-        f"Mean over {len(SEEDS['search'])} seeds; * is the rate that was chosen. {ends} of the "
-        f"{len(body)} chosen rates are at an end of the range."
-    )
+    note = "Mean over the seeds of the search."
+    if outcome.chosen:
+        note += (
+            f" * is the rate that was chosen. {ends} of the {len(body)} chosen rates are at an end "
+            "of the range."
+        )
     return Table(f"The search: {metric.title}", columns, tuple(body), note)
 
 
@@ -218,13 +260,19 @@ def draw(outcome):
 def make_head(outcome):
     task = outcome.task
     settings = dict.fromkeys(setting for f in task.activations for setting in task.settings(f))
-    rows = [row for (_, s), row in outcome.over_base.items() if row and s not in RIVALS]
-    verdicts = Counter(row.outcome for row in rows)
-    answer = (
-        f"q-activations and limits beat their plain activation in {verdicts['better']} of "
-        f"{len(rows)} comparisons of {outcome.metric.title} and lose in {verdicts['worse']}."
-    )
-    counts = [(f"trials of {stage}", len(specs)) for stage, specs in outcome.stages.items()]
+    if outcome.is_complete:
+        rows = [row for (_, s), row in outcome.over_base.items() if row and s not in RIVALS]
+        verdicts = Counter(row.outcome for row in rows)
+        answer = (
+            f"q-activations and limits beat their plain activation in {verdicts['better']} of "
+            f"{len(rows)} comparisons of {outcome.metric.title} and lose in {verdicts['worse']}."
+        )
+    else:
+        answer = outcome.progress()
+    counts = [
+        (f"trials of {stage}", len(finished_of(outcome.store, specs)))
+        for stage, specs in outcome.stages.items()
+    ]
     meanings = legend({setting: meaning_of(Arm(setting)) for setting in settings})
     return Head(task.title, answer, counts, f"{meanings}. {PROTOCOL}")
 
@@ -239,23 +287,27 @@ def facts(store):
 
 def publish(name, task, folder):
     """Writes rows and page of a task; returns its tables for RESULTS.md."""
+    if not (folder / name).exists():
+        return f"**{task.title}.** Nothing is trained yet."
     store = TrialStore.open(folder / name / "store", readonly=True)
     outcome = Outcome(task, store)
-    target = MODERN / name
-    tables = [summary_table(outcome), ranking_table(outcome)]
-    each = [
-        gain_table(outcome.rows(activation), f", {activation}, each setting at its own best rate")
-        for activation in task.activations
-    ]
-    sections = [
-        Section("answer", "All activations", figures=[draw(outcome)], tables=tables),
-        Section("activations", "Activation by activation", tables=each),
-        Section("search", "How the rates were chosen", tables=[search_table(outcome)]),
-        Section("provenance", "Provenance", facts=facts(store)),
-    ]
-    write_page(target, make_head(outcome), sections)
-    tidy(store, outcome.stages).write_parquet(target / "rows.parquet")
-    return "\n\n".join(map(to_markdown, tables))
+    sections, tables = [], []
+    if outcome.seeds:
+        tables = [summary_table(outcome), ranking_table(outcome)]
+        figures = [draw(outcome)]
+        sections.append(Section("answer", "All activations", figures=figures, tables=tables))
+    if outcome.is_complete:
+        each = [
+            gain_table(outcome.rows(activation), f", {activation}, each at its own best rate")
+            for activation in task.activations
+        ]
+        sections.append(Section("activations", "Activation by activation", tables=each))
+    search = Section("search", "How the rates were chosen", tables=[search_table(outcome)])
+    sections += [search, Section("provenance", "Provenance", facts=facts(store))]
+    write_page(MODERN / name, make_head(outcome), sections)
+    tidy(store, outcome.stages).write_parquet(MODERN / name / "rows.parquet")
+    state = f"**{task.title}.** {outcome.progress()}"
+    return "\n\n".join([state, *map(to_markdown, tables)])
 
 
 def main():

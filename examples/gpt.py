@@ -98,11 +98,16 @@ class GPT(nn.Module):
         return self.head(self.norm(self.blocks(x)))
 
 
+def bfloat16(device):
+    """Autocast, except on a CPU: many are slow in bfloat16. A CUDA graph allows it no cache."""
+    is_on = device.type != "cpu"
+    return torch.autocast(device.type, torch.bfloat16, enabled=is_on, cache_enabled=False)
+
+
 def loss_of(model, text, starts, context):
     """The mean loss of the bytes after each start, predicted from those before them."""
     window = text[starts[:, None] + torch.arange(context + 1, device=text.device)].long()
-    # Many CPUs are slow in bfloat16.
-    with torch.autocast(text.device.type, torch.bfloat16, enabled=text.device.type != "cpu"):
+    with bfloat16(text.device):
         logits = model(window[:, :-1])
         return F.cross_entropy(logits.flatten(0, 1), window[:, 1:].flatten())
 
@@ -141,6 +146,13 @@ def train(trial):
             (step + 1) / (WARMUP * num_steps), (1 + math.cos(math.pi * step / num_steps)) / 2
         ),
     )
+
+    if device.type == "cuda":  # one launch for all layers: Python is slower than the GPU
+        shape = size.batch, size.context, size.width
+        with bfloat16(device):
+            torch.cuda.make_graphed_callables(
+                model.blocks, (torch.zeros(shape, device=device, requires_grad=True),)
+            )
 
     generator = torch.Generator(device).manual_seed(trial.seed)  # not the one that draws q
     for _ in range(size.periods):

@@ -90,6 +90,26 @@ def test_whitened_patches_are_uncorrelated(cifar):
     torch.testing.assert_close(found @ found.T / found.shape[1], torch.eye(12), atol=0.05, rtol=0)
 
 
+def test_an_image_is_evaluated_in_six_views(cifar):
+    x = torch.randn(1, 3, 32, 32)
+    up, up_mirrored, same, mirrored, down, _ = cifar.views(x)
+    torch.testing.assert_close(same, x, rtol=0, atol=0)
+    torch.testing.assert_close(mirrored, x.flip(3), rtol=0, atol=0)
+    torch.testing.assert_close(up[:, :, 1:, 1:], x[:, :, :-1, :-1], rtol=0, atol=0)
+    torch.testing.assert_close(down[:, :, :-1, :-1], x[:, :, 1:, 1:], rtol=0, atol=0)
+    torch.testing.assert_close(up_mirrored, up.flip(3), rtol=0, atol=0)
+
+
+def test_the_model_is_drawn_to_its_running_mean(cifar):
+    model = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
+    means = [torch.full_like(part, 8.0) for part in cifar.state(model)]
+    for part in cifar.state(model):
+        part.zero_()
+    cifar.look_ahead(means, model, 0.75)
+    assert {part.item() for part in [*means, *cifar.state(model)]} == {6.0}
+    assert len(means) == 6  # weights, biases and statistics of both layers
+
+
 def test_activations_stay_in_channels_last_and_bfloat16(cifar, monkeypatch):
     """As on a GPU."""
     seen = []
@@ -99,7 +119,10 @@ def test_activations_stay_in_channels_last_and_bfloat16(cifar, monkeypatch):
             is_last = x.is_contiguous(memory_format=torch.channels_last)
             seen.append((x.dtype, is_last, isinstance(module, QActivation)))
 
-    monkeypatch.setattr(cifar, "bfloat16", lambda _: torch.autocast("cpu", torch.bfloat16))
+    def bfloat16(device):
+        return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
+
+    monkeypatch.setattr(cifar, "bfloat16", bfloat16)
     trial = Trial("c0.1", 0, {"size": "tiny"})
     convert = trial.convert
 

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from torch import nn
@@ -36,14 +35,21 @@ def modern(monkeypatch):
     import modern
 
     task = dataclasses.replace(
-        modern.TASKS["cifar"], train=train, activations=("relu", "elu"), epochs=2, rates=(1, 2, 4)
+        modern.TASKS["cifar"],
+        train=train,
+        activations=("relu", "elu"),
+        epochs=2,
+        rates=(1, 2, 4),
+        search_seeds=(10, 11),
     )
     monkeypatch.setattr(modern, "TASKS", {"cifar": task})
-    monkeypatch.setattr(
-        modern, "SEEDS", {"cost": (20,), "search": (10, 11), "final": (0, 1, 2, 3, 4, 5)}
-    )
-    monkeypatch.setattr(modern, "provenance", lambda *_: {"device": "none", "date": ""})
+    monkeypatch.setattr(modern, "FINAL_SEEDS", range(6))
     return modern
+
+
+def run_stages(modern, store, *stages):
+    for stage in stages:
+        assert modern.train_stage(stage, "cifar", store, seconds=60) == 0
 
 
 def finished(modern, store):
@@ -58,18 +64,25 @@ def test_the_limit_of_relu_is_not_trained_and_its_rivals_are(modern):
 
 
 def test_a_stage_goes_on_where_it_stopped(modern, tmp_path, capsys):
-    assert modern.train_stage("search", "cifar", tmp_path, seconds=-1) == 0
-    assert "0 of 48 trials" in capsys.readouterr().out
-    modern.train_stage("search", "cifar", tmp_path, seconds=60)
+    run_stages(modern, tmp_path, "cost")
+    assert modern.train_stage("search", "cifar", tmp_path, seconds=0) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "48 of 48 trials are done" in lines[-1]
+    assert lines[0] == "cost of cifar, trials left: 8"
+    assert lines[-3] == "cost of cifar, trials left: 0"
+    assert lines[-1].startswith("search of cifar, trials left: 40, about 0 s (alone")
+    run_stages(modern, tmp_path, "search")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "search of cifar, trials left: 0"
     assert sum("val_accuracy is nan" in line for line in lines) == 16
-    modern.train_stage("search", "cifar", tmp_path, seconds=60)
-    assert capsys.readouterr().out == "search of cifar: 48 of 48 trials are done\n"
+    run_stages(modern, tmp_path, "search")
+    assert capsys.readouterr().out == 2 * "search of cifar, trials left: 0\n"
 
 
-def test_the_final_stage_waits_for_the_search(modern, tmp_path):
-    with pytest.raises(SystemExit, match=r"lacks 2 trials, as seed 10.*finish it"):
+def test_every_stage_waits_for_the_one_before(modern, tmp_path):
+    with pytest.raises(SystemExit, match=r"^cost lacks 8 trials, as seed 10.*finish it first"):
+        modern.train_stage("final", "cifar", tmp_path, seconds=60)
+    run_stages(modern, tmp_path, "cost")
+    with pytest.raises(SystemExit, match=r"^search lacks 40 trials, as seed 10.*finish it first"):
         modern.train_stage("final", "cifar", tmp_path, seconds=60)
 
 
@@ -77,7 +90,7 @@ def test_the_final_stage_waits_for_the_search(modern, tmp_path):
 def test_the_rate_is_chosen_by_validation_on_seeds_of_the_search(modern, tmp_path, higher):
     task = dataclasses.replace(modern.TASKS["cifar"], higher=higher)
     modern.TASKS["cifar"] = task
-    modern.train_stage("search", "cifar", tmp_path, seconds=60)
+    run_stages(modern, tmp_path, "cost", "search")
     specs = modern.plan(task, "final", finished(modern, tmp_path))
     best = 1 if higher else 2  # at 4 it diverges
     assert {dict(spec.params)["lr"] for spec in specs} == {best}
@@ -88,40 +101,72 @@ def test_the_rate_is_chosen_by_validation_on_seeds_of_the_search(modern, tmp_pat
 
 def test_a_trial_that_fails_is_counted_and_the_others_go_on(modern, tmp_path, capsys):
     def fails_once(trial):
-        if (trial.setting, trial.seed) == ("limit", 20):
+        if trial.setting == "limit":
             raise RuntimeError("no luck")
         train(trial)
 
     modern.TASKS["cifar"] = dataclasses.replace(modern.TASKS["cifar"], train=fails_once)
     assert modern.train_stage("cost", "cifar", tmp_path, seconds=60) == 1
-    output = capsys.readouterr()
-    assert "7 of 8 trials" in output.out
-    assert "no luck" in output.err
+    output = capsys.readouterr().out
+    assert "RuntimeError: no luck" in output
+    assert "trials left: 1" in output
 
 
-def test_what_is_published(modern, tmp_path, monkeypatch):
-    pl = pytest.importorskip("polars")
+@pytest.fixture
+def publish(modern, tmp_path, monkeypatch):
+    """Publishes the store of this test; returns the lines of RESULTS.md."""
+    pytest.importorskip("polars")
     pytest.importorskip("matplotlib")
     import publish_modern
 
-    for name in ("SEEDS", "TASKS"):
-        monkeypatch.setattr(publish_modern, name, getattr(modern, name))
+    monkeypatch.setattr(publish_modern, "TASKS", modern.TASKS)
+    monkeypatch.setattr(publish_modern, "FINAL_SEEDS", modern.FINAL_SEEDS)
     monkeypatch.setattr(publish_modern, "ROOT", tmp_path)
     monkeypatch.setattr(publish_modern, "MODERN", tmp_path / "modern")
-    monkeypatch.setattr(
-        publish_modern.argparse.ArgumentParser,
-        "parse_args",
-        lambda _: SimpleNamespace(store=tmp_path / "store"),
-    )
-    (tmp_path / "RESULTS.md").write_text("before\n<!-- modern -->\n<!-- /modern -->\nafter\n")
-    for stage in ("search", "cost"):
-        modern.train_stage(stage, "cifar", tmp_path / "store", seconds=60)
-    with pytest.raises(SystemExit, match="48 trials are missing"):
-        publish_modern.main()
-    modern.train_stage("final", "cifar", tmp_path / "store", seconds=60)
-    publish_modern.main()
+    monkeypatch.setattr(sys, "argv", ["publish_modern.py", str(tmp_path)])
+    page = tmp_path / "RESULTS.md"
+    page.write_text("before\n<!-- modern -->\n<!-- /modern -->\nafter\n")
 
-    lines = (tmp_path / "RESULTS.md").read_text().splitlines()
+    def published():
+        publish_modern.main()
+        return page.read_text().splitlines()
+
+    return published
+
+
+def report(tmp_path):
+    return (tmp_path / "modern" / "cifar" / "report.md").read_text()
+
+
+def test_what_is_not_finished_is_published_without_a_verdict(modern, publish, tmp_path):
+    title = f"**{modern.TASKS['cifar'].title}.**"
+    assert publish()[2] == f"{title} Nothing is trained yet."
+
+    run_stages(modern, tmp_path, "cost")
+    state = (
+        "The search for rates has done 8 of 48 trainings of 8 settings. Nothing is compared yet."
+    )
+    assert publish()[2:4] == [f"{title} {state}", "<!-- /modern -->"]
+    assert state in report(tmp_path)
+    (elu,) = [line for line in report(tmp_path).splitlines() if line.startswith("| elu | limit")]
+    assert elu.split(" | ")[2] == "–"
+
+    run_stages(modern, tmp_path, "search")
+    store = modern.TrialStore.open(tmp_path / "cifar" / "store")
+    *specs, _ = modern.plan(modern.TASKS["cifar"], "final", store.finished)[: 3 * 8]
+    executor = modern.LocalExecutor(train, "")
+    code = modern.fingerprint(train)
+    arms = {spec.arm: modern.Arm(spec.arm) for spec in specs}
+    modern.Session(executor, store, arms, code, print).run(specs)
+    page = "\n".join(publish())
+    assert f"{title} All 8 settings are trained with 2 of 6 seeds. There is no verdict yet." in page
+    assert "**" not in page.replace(title, "")
+    assert "better" not in page.replace("is better", "")
+
+
+def test_what_is_published(modern, publish, tmp_path):
+    run_stages(modern, tmp_path, "cost", "search", "final")
+    lines = publish()
     (elu,) = [line for line in lines if line.startswith("| elu | 7") and line.count("|") == 6]
     base, limit, *noisy = elu.split(" | ")[1:]
     assert base.startswith("70.2")  # 80 % - 10 % for the rate, and the mean of the seeds
@@ -132,13 +177,15 @@ def test_what_is_published(modern, tmp_path, monkeypatch):
     assert sum("the best plain one" in line for line in lines) == 1
     assert lines[0] == "before"
     assert lines[-1] == "after"
-    rows = pl.read_parquet(tmp_path / "modern" / "cifar" / "rows.parquet")
+    rows = pytest.importorskip("polars").read_parquet(
+        tmp_path / "modern" / "cifar" / "rows.parquet"
+    )
     assert rows.group_by("stage").len().sort("stage").rows() == [
         ("cost", 16),
         ("final", 96),
-        ("search", 64),  # diverged trials have no epoch
+        ("search", 48),  # without those of cost, and diverged trials have no epoch
     ]
-    page = (tmp_path / "modern" / "cifar" / "report.md").read_text()
+    page = report(tmp_path)
     assert "plain activation in 1 of 4 comparisons of test accuracy and lose in 0" in page
     assert "a5/2 is the model with the q-activation with λ annealed from 5 over 2 epochs" in page
     assert "8 of the 8 chosen rates are at an end of the range" in page
@@ -146,23 +193,25 @@ def test_what_is_published(modern, tmp_path, monkeypatch):
     assert (tmp_path / "modern" / "cifar" / "gains.png").exists()
 
 
-def test_training_needs_no_package_of_the_study():
+def test_training_needs_no_package_of_the_study(tmp_path):
     script = """
-import sys
-for name in ("polars", "scipy", "matplotlib", "jinja2", "rich", "typer", "sklearn", "pooch"):
-    sys.modules[name] = None
+import dataclasses, sys
+absent = "polars scipy matplotlib jinja2 rich typer sklearn pooch ray cloudpickle"
+sys.modules.update(dict.fromkeys(absent.split()))
 import modern
-task = modern.TASKS["gpt"]
-assert modern.plan(task, "search", {})
-import gpt
-gpt.SIZES["full"] = gpt.SIZES["tiny"]
-print(modern.run_trial(task.train, modern.Trial("c0.1", 0, {})))
+modern.gpt.SIZES["full"] = modern.gpt.SIZES["tiny"]
+modern.TASKS["gpt"] = dataclasses.replace(modern.TASKS["gpt"], activations=("elu",))
+sys.argv[1:] = ["cost", "gpt", "--store", "store"]
+modern.main()
 """
     path = ":".join(str(ROOT / folder) for folder in ("benchmarks", "src"))
     run = subprocess.run(
         [sys.executable, "-c", script],
         env=os.environ | {"PYTHONPATH": path},
+        cwd=tmp_path,
         capture_output=True,
         text=True,
     )
-    assert "test_loss" in run.stdout, run.stderr
+    first, *_, last = run.stdout.splitlines() or [run.stderr]
+    assert first == "cost of gpt, trials left: 4"
+    assert last == "cost of gpt, trials left: 0"

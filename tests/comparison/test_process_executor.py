@@ -41,7 +41,7 @@ def test_a_killed_process_loses_its_trial_alone_and_is_replaced(tmp_path):
     store = TrialStore.open(tmp_path / "store", create=True)
     executor = ProcessExecutor(make_train(before=before), "a command", 2)
     by_name = {arm.name: arm for arm in arms}
-    session = Session(executor, store, by_name, "3.11-a", lambda names: None, lines.append)
+    session = Session(executor, store, by_name, "3.11-a", lines.append)
     session.run(specs, lambda: seeds_done.append(len(store.finished)))
     assert session.failed == {}
     assert {trial.spec for trial in store.finished.values()} == {*specs}

@@ -1,6 +1,9 @@
 """In which order trials run, what a failure costs, and how processes share them."""
 
+import math
 import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 from torch import nn
@@ -29,6 +32,7 @@ class Bench:
         params=None,
         check_names=lambda names: None,
         executor=None,
+        deadline=math.inf,
     ):
         def watched(trial):
             self.trained.append((trial.seed, *trial.params.values(), trial.setting))
@@ -42,7 +46,8 @@ class Bench:
         store = TrialStore.open(self.folder, create=True)
         by_name = {arm.name: arm for arm in arms}
         executor = executor or LocalExecutor(watched, "a command")
-        found = Session(executor, store, by_name, "3.11-a", check_names, self.lines.append)
+        say = self.lines.append
+        found = Session(executor, store, by_name, "3.11-a", say, check_names, deadline)
         found.run(specs, on_seed)
         return found
 
@@ -89,6 +94,15 @@ def test_what_is_finished_is_not_trained_again(bench):
     assert len(bench.trained) == 6
     assert bench.run(seeds=[0, 1]).failed == {}
     assert len(bench.trained) == 6
+
+
+def test_no_trial_begins_after_the_deadline(bench, monkeypatch):
+    clock = SimpleNamespace(monotonic=lambda: len(bench.trained), sleep=time.sleep)
+    monkeypatch.setattr(session, "time", clock)
+    assert bench.run(deadline=4).failed == {}
+    assert len(bench.trained) == len(bench.finished) == 4
+    bench.run()
+    assert len(bench.finished) == 6
 
 
 def test_an_exception_loses_its_trial_alone_and_the_next_call_tries_again(bench):

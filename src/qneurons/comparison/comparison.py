@@ -152,7 +152,7 @@ def compare(
     if num_done < len(specs):
         try:
             with placed as runner:
-                session = Session(runner, opened, by_name, code, check_names, say)
+                session = Session(runner, opened, by_name, code, say, check_names)
                 session.run(specs, on_seed)
         except KeyboardInterrupt:
             num_done = sum(spec.id in opened.finished for spec in specs)

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 from qneurons.comparison.arms import Arm
@@ -54,14 +54,15 @@ class Session:
     store: TrialStore
     arms: Mapping[str, Arm]  # by name
     code: str  # the fingerprint of the training
-    check_names: Callable[[Sequence[str]], None]
     say: Callable[[str], None]
+    check_names: Callable[[Sequence[str]], None] = lambda names: None
+    deadline: float = inf  # of time.monotonic(): no trial begins later
     failed: dict[str, str] = field(default_factory=dict)  # why, by the id of the trial
     _running: dict[str, tuple[str, Reservation]] = field(default_factory=dict)  # with its setting
     _crashes: Counter[str] = field(default_factory=Counter)
     _last_line: float = field(default_factory=time.monotonic)
 
-    def run(self, specs: Sequence[Spec], on_seed: Callable[[], None]) -> None:
+    def run(self, specs: Sequence[Spec], on_seed: Callable[[], None] = lambda: None) -> None:
         """Runs what the store lacks. ``on_seed`` is called after the last trial of a seed.
 
         A trial that raises or crashes is lost, and the others go on. If none is finished before one
@@ -79,6 +80,8 @@ class Session:
                 is_waiting = self._submit(left)
                 if self._running:
                     self.executor.poll(listener)
+                elif self._is_late():
+                    break
                 elif is_waiting:
                     if not has_waited:
                         self.say(f"waiting for trials that other processes train: {len(left)} left")
@@ -94,6 +97,9 @@ class Session:
             for _, reservation in self._running.values():
                 reservation.release()
 
+    def _is_late(self) -> bool:
+        return time.monotonic() >= self.deadline
+
     def _left(self, specs: Iterable[Spec]) -> list[Spec]:
         """Those that run, and those that are neither finished nor given up."""
         over = (self.store.finished.keys() | self.failed.keys()) - self._running.keys()
@@ -103,7 +109,7 @@ class Session:
         """Submits trials while there is room; True if other processes train some."""
         is_waiting = False
         for spec in left:
-            if len(self._running) == self.executor.num_slots:
+            if len(self._running) == self.executor.num_slots or self._is_late():
                 break
             arm, epochs = self.arms[spec.arm], self.store.num_epochs(spec.params)
             if spec.id in self._running or (arm.unfitted is not None and epochs is None):
