@@ -1,6 +1,6 @@
 """Publishes a store of the paper's study: results/paper, tables of RESULTS.md, and the explorer.
 
-    python benchmarks/publish.py STORE [--naive naive.csv] [--rates STORE]
+    python benchmarks/publish.py STORE [--naive naive.csv]
 
 Sentences are written by hand; tests/report/test_published.py compares their numbers with the rows.
 Only complete cells are published, in which every setting and seed has ended. Seeds beyond those of
@@ -98,21 +98,6 @@ def difference(ends, one, other, column="test_accuracy"):
 def interval(value, factor=100, form="+.3f"):
     low, high = factor * value.low, factor * value.high
     return f"{factor * value.mean:{form}} [{low:{form}}, {high:{form}}]"
-
-
-def rates_table(rates):
-    """q-tanh in the CNN, which learns nothing at the paper's learning rate, at smaller ones."""
-    means = (
-        rates.filter(epoch=rates["epoch"].max())
-        .group_by("learning_rate", "setting")
-        .agg(percent=100 * pl.col("test_accuracy").mean())
-        .pivot("setting", index="learning_rate", values="percent")
-        .sort("learning_rate", descending=True)
-    )
-    settings = sorted(means.columns[1:], key=setting_order)
-    rows = means.select("learning_rate", *settings).iter_rows()
-    body = [(f"{rate:g}", *(f"{value:.2f}" for value in values)) for rate, *values in rows]
-    return Table("", ("learning rate", *settings), tuple(body))
 
 
 def modes_table(frame, metric, factor, form):
@@ -287,7 +272,6 @@ def generated(frame, study):
     naive = pl.read_parquet(PAPER / "naive.parquet")
     tables = {
         "gains": gains_table(results),
-        "rates": rates_table(pl.read_parquet(PAPER / "rates.parquet")),
         "noise or limit": attribution_table(results),
         "accuracy by mode": modes_table(frame, "test_accuracy", 100, "+z.2f"),  # z: no -0.00
         "loss by mode": modes_table(frame, "test_loss", 1000, "+z.1f"),
@@ -314,7 +298,6 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("store", type=Path)
     parser.add_argument("--naive", type=Path, help="rows of naive_loop.py to add")
-    parser.add_argument("--rates", type=Path, help="a store of rates.toml; else the last")
     options = parser.parse_args()
     study = load_study("paper")
     rows = Store.open(options.store, readonly=True).frame()
@@ -328,8 +311,6 @@ def main():
         added = pl.read_csv(options.naive).with_columns(pl.col(pl.String).fill_null(""))
         both = pl.concat([pl.read_parquet(published), added])
         both.unique([*RUN, "epoch"], keep="last", maintain_order=True).write_parquet(published)
-    if options.rates:
-        Store.open(options.rates, readonly=True).frame().write_parquet(PAPER / "rates.parquet")
     times(frame, study).write_csv(MEASURED / "paper-time.csv")
     for file in write_report(frame, PAPER, study=study, formats=("png",)):
         if file.suffix == ".svg" and file.name != "gains-dark.svg":

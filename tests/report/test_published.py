@@ -24,6 +24,7 @@ from qneurons.report.results import Results
 
 ROOT = Path(__file__).parents[2]
 PAPER = ROOT / "results" / "paper"
+PAPER_STUDIES = {f"paper-{network}" for network in PAPER_PROTOCOL}
 NAMES = {"elu": "ELU", "relu": "ReLU"}  # as sentences write them; the others are written as here
 
 
@@ -33,6 +34,13 @@ def publish(monkeypatch):
     import publish
 
     return publish
+
+
+@pytest.fixture
+def questions(publish):
+    import publish_questions
+
+    return publish_questions
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +178,7 @@ def ordinary_counts(publish, frame, naive):
 
 
 def test_every_number_of_the_results_is_computed_from_the_rows(
-    publish, findings, results, frame, study
+    publish, questions, findings, results, frame, study
 ):
     settings = {run.setting for run in study.runs}
     seeds = len({run.seed for run in study.runs})
@@ -178,7 +186,7 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
     (rate,) = {run.learning_rate for run in study.runs if run.network == "mnist-cnn"}
     cells = Counter(network for _, network, *_ in {run.cell for run in study.runs})
     there = Counter(cell.network for cell in results.cells)
-    rates = pl.read_parquet(PAPER / "rates.parquet")
+    rates = questions.read("tanh-normalisation")
     ordinary = pl.read_csv(PAPER / "naive-tanh-cnn.csv")
     ends = ordinary.filter(epoch=ordinary["epoch"].max())
     ends = ends.filter(pl.col("setting").is_in(rates["setting"].unique().to_list()))
@@ -281,7 +289,9 @@ def headline():
     return plain(page[page.index("<!-- headline -->") : page.index("<!-- /headline -->")])
 
 
-def test_every_number_of_the_headline_is_computed_from_the_rows(publish, results, frame, study):
+def test_every_number_of_the_headline_is_computed_from_the_rows(
+    publish, questions, results, frame, study
+):
     cells = {run.cell for run in study.runs if run.network == "mnist-cnn"}
     finals = [f for f in results.finals["test_accuracy"] if f.cell.network == "mnist-cnn"]
     ranked = sorted(finals, key=lambda final: final.best.estimate.mean, reverse=True)
@@ -313,9 +323,13 @@ def test_every_number_of_the_headline_is_computed_from_the_rows(publish, results
     [lost] = (counts for cell in results.cells if (counts := results.untrained(cell)))
     runs = study.runs
     failing = sum(r.setting in lost and r.cell == tanh.cell for r in runs)
-    rates = pl.read_parquet(PAPER / "rates.parquet")
-    table = publish.rates_table(rates)
-    limit = {row[0]: row[table.columns.index("limit")] for row in table.rows}
+    rates = questions.read("tanh-normalisation")
+    table = questions.normalisation_table(rates)
+    limit = {
+        rate: accuracies[table.columns[2:].index("limit")]
+        for network, rate, *accuracies in table.rows
+        if network == "mnist-cnn"
+    }
     (rate,) = {run.learning_rate for run in runs if run.network == "mnist-cnn"}
     printed = {v.claim.id: v.claim.level for v in judge(results)[-3:-1]}
     check(
@@ -359,19 +373,14 @@ def test_the_protocol_of_the_page_is_that_of_the_study(study):
         assert phrase in page, phrase
 
 
-def test_studies_without_rows_are_said_to_be_untrained():
+def test_studies_without_rows_are_said_to_be_untrained(questions):
     page = (ROOT / "docs" / "reading-the-paper.md").read_text()
     untrained = re.findall(r"`([\w-]+)` \|.*not trained yet \|", page)
-    rows = pl.concat([pl.read_parquet(PAPER / f"{f}.parquet")["run"] for f in ("rows", "rates")])
-    missing = {
-        name
-        for name in study_names()
-        if name not in ("paper", "quickstart")
-        if not {run.id for run in load_study(name).runs} <= set(rows)
-    }
-    counted = {"paper-mnist-cnn", "paper-cifar-cnn"}  # cell by cell, above
-    assert missing - counted == set(untrained)
-    assert [folder.name for folder in PAPER.parent.iterdir()] == [PAPER.name]  # no other rows
+    for name in questions.STUDIES:
+        runs, rows = {run.id for run in load_study(name).runs}, questions.read(name)
+        assert (name in untrained) == (rows is None)
+        assert rows is None or set(rows["run"]) <= runs
+    assert set(study_names()) - set(questions.STUDIES) == {"paper", "quickstart", *PAPER_STUDIES}
 
 
 def test_the_whole_cells_are_those_that_the_page_names(results):
@@ -385,9 +394,10 @@ def test_the_whole_cells_are_those_that_the_page_names(results):
     assert f"({NAMES['elu']} without and with dropout)" in results_page()
 
 
-def test_every_table_is_computed_from_the_rows(publish, frame, study):
+def test_every_table_is_computed_from_the_rows(publish, questions, frame, study):
     page = (ROOT / "RESULTS.md").read_text()
-    for mark, text in publish.generated(frame, study).items():
+    tables = publish.generated(frame, study) | questions.generated()
+    for mark, text in tables.items():
         part = page.partition(f"<!-- {mark} -->\n")[2].partition(f"\n<!-- /{mark} -->")[0]
         if mark == "provenance":  # its last line is of the machine that wrote it
             part, text = (lines.rpartition("\n")[0] for lines in (part, text))
@@ -462,11 +472,11 @@ def test_what_decided_the_default_of_lam(publish, frame):
     assert accuracy["a5 − c0.1"][0] > 0
 
 
-def test_what_learns_nothing(publish):
-    table = publish.rates_table(pl.read_parquet(PAPER / "rates.parquet"))
-    for rate, *accuracies in table.rows:
-        for setting, accuracy in zip(table.columns[1:], accuracies, strict=True):
-            fails = rate == "0.05" and setting in ("limit", "c0.02", "c0.1", "c0.3")
+def test_what_learns_nothing(questions):
+    table = questions.normalisation_table(questions.read("tanh-normalisation"))
+    for network, rate, *accuracies in table.rows:
+        for setting, accuracy in zip(table.columns[2:], accuracies, strict=True):
+            fails = network == "mnist-cnn" and rate == "0.05" and setting in ("limit", "c0.02", "c0.1", "c0.3")
             assert (float(accuracy) < 12) == fails
             assert fails or float(accuracy) > 90
 
