@@ -28,7 +28,7 @@ def tiles(ax):
     found = {}
     for patch in ax.patches:
         x, y = (round(at) for at in patch.get_center())
-        texts = [text for text in ax.texts if (round(text._x), text._y) == (x, y)]
+        texts = [text for text in ax.texts if text.xy == (x, y)]
         found[x, y] = " ".join(names(texts)), patch
     return found
 

@@ -3,6 +3,7 @@
 import math
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from qneurons.report.comparisons import Cell, Contrast
@@ -83,10 +84,11 @@ def _write(ax: "Axes", x: float, y: float, row: Contrast, *, is_idle: bool) -> N
     mean, half = 100 * row.gain.mean, 100 * (row.gain.high - row.gain.mean)
     digits = 1 if max(abs(mean), half) >= 10 else 2  # a tile has room for three digits
     number = NONE if math.isnan(mean) else f"{mean:+.{digits}f}".replace("-", "−")
+    put = partial(ax.annotate, xy=(x, y), textcoords="offset points", va="center")
     if is_idle:
-        ax.text(x, y, "learns nothing", ha="center", va="center", fontsize=6.5)
+        put("learns nothing", xytext=(0, 0), ha="center", fontsize=6.5)
     elif math.isnan(half):
-        ax.text(x, y, number, ha="center", va="center", fontsize=8)
+        put(number, xytext=(0, 0), ha="center", fontsize=8)
     else:
-        ax.text(x + 0.07, y, number, ha="right", va="center", fontsize=8)
-        ax.text(x + 0.11, y, f"±{half:.{digits}f}", va="center", fontsize=6)
+        put(number, xytext=(2, 0), ha="right", fontsize=8)
+        put(f"±{half:.{digits}f}", xytext=(4, 0), fontsize=6)
