@@ -168,7 +168,7 @@ def draw_gains_over_base(results: Results, planned: Collection[Cell]) -> list[Dr
     caption = (
         "Gain in test accuracy over base, in percentage points: mean over seeds, ± half of the "
         "95 % t-interval. A tile is filled where the gain is significant (p ≤ 0.05 after Holm's "
-        "correction); darker means larger, and each network has its own scale."
+        "correction); a stronger colour means more, and each network has its own scale."
     )
     settings = sorted({setting for _, setting in gains}, key=setting_order)
     idle = {pair for pair in gains if not results.learns(*pair)}

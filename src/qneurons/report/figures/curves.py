@@ -35,7 +35,7 @@ class Curve:
     low: Sequence[float]
     high: Sequence[float]
     is_smoothed: bool = field(default=True, kw_only=True)
-    final: float = field(default=math.nan, kw_only=True)  # as in the tables
+    final: float = field(default=math.nan, kw_only=True)  # test accuracy, as in the tables
     learns: bool = field(default=True, kw_only=True)
 
     @property

@@ -80,7 +80,7 @@ def draw_gains(
 
 
 def _write(ax: "Axes", x: float, y: float, row: Contrast, *, is_idle: bool) -> None:
-    """The gain, and smaller half of its interval, if they exist."""
+    """The gain, and in smaller letters half of its interval, if they exist."""
     mean, half = 100 * row.gain.mean, 100 * (row.gain.high - row.gain.mean)
     digits = 1 if max(abs(mean), half) >= 10 else 2  # a tile has room for three digits
     number = NONE if math.isnan(mean) else f"{mean:+.{digits}f}".replace("-", "−")
