@@ -24,12 +24,13 @@ from scipy import stats
 from qneurons.report import Results, rows_of, write_report
 from qneurons.report.claims import CURVED, judge
 from qneurons.report.comparisons import PRIMARY, setting_order
-from qneurons.report.figures.artwork import INK, LOOK, PALE, figure_files, write_file
+from qneurons.report.figures.artwork import INK, LOOK, PALE, theme_svgs, write_file
 from qneurons.report.gains import gains_table
 from qneurons.report.inference import Estimate, estimate
+from qneurons.report.page import picture
 from qneurons.report.rendering import Table, to_markdown
 from qneurons.report.results import GUESSING
-from qneurons.report.sections import provenance
+from qneurons.report.sections import curves_alt, curves_name, learning_curves, provenance
 from qneurons.report.tables import attribution_table, survival_text
 from qneurons.study.data import DATASETS
 from qneurons.study.spec import load_study
@@ -251,11 +252,11 @@ def draw_naive(frame, naive):
                     band = packed.agg(low=value.min(), high=value.max(), lacking=value.null_count())
                     band = band.filter(lacking=0)
                     low, high = scale * band["low"], scale * band["high"]
-                    ax.fill_between(band["epoch"], low, high, color="#56b4e9", lw=0)
+                    ax.fill_between(band["epoch"], low, high, color="#0064a4", alpha=0.5, lw=0)
                     for run in naive.filter(**same).partition_by("seed"):
                         ax.plot(run["epoch"], scale * run[metric], color=INK, lw=0.5)
                     ax.grid(color=PALE, lw=0.5)
-                    ax.set(**limits)
+                    ax.set(**limits, axisbelow=True)
                 grid[2 * i, j].set_title(setting)
             name = f"{cell[3]}, {'with' if cell[2] else 'without'} dropout"
             grid[2 * i, 0].set_ylabel(f"{name}\ntest accuracy, %")
@@ -289,6 +290,11 @@ def generated(frame, study):
     )
     found["answer"] = f"**{question.answer}.** {question.reason}"
     found["corrections"] = " ".join(survival_text(results, metric) for metric in PRIMARY)
+    found["curves"] = "\n\n".join(
+        f"**{where}**\n\n"
+        + picture(f"results/paper/{curves_name(where)}", curves_alt(where, curves))
+        for where, curves in learning_curves(results).items()
+    )
     facts = provenance(frame)
     found["provenance"] = "\n".join(f"- {name}: {'; '.join(values)}" for name, values in facts)
     return found
@@ -312,12 +318,10 @@ def main():
         both = pl.concat([pl.read_parquet(published), added])
         both.unique([*RUN, "epoch"], keep="last", maintain_order=True).write_parquet(published)
     times(frame, study).write_csv(MEASURED / "paper-time.csv")
-    for file in write_report(frame, PAPER, study=study, formats=("png",)):
-        if file.suffix == ".svg" and file.name != "gains-dark.svg":
-            file.unlink()  # the page has every figure for dark screens
+    write_report(frame, PAPER, study=study, formats=())
     naive = draw_naive(packed_runs(frame), pl.read_parquet(PAPER / "naive.parquet"))
-    picture = figure_files(naive, "naive-and-packed")["naive-and-packed.png"]
-    write_file(ROOT / "docs" / "naive-and-packed.png", picture)
+    for name, content in theme_svgs(naive, "naive-and-packed").items():
+        write_file(ROOT / "docs" / name, content)
     for mark, text in generated(frame, study).items():
         write_between(ROOT / "RESULTS.md", mark, text)
     runpy.run_path(str(ROOT / "docs" / "draw_explorer.py"), run_name="__main__")

@@ -6,6 +6,7 @@ from typing import Any
 import qneurons
 
 project = "qneurons"
+copyright = "2026 the qneurons authors"
 release = qneurons.__version__
 html_title = f"qneurons {release}"
 html_theme = "furo"

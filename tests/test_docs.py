@@ -99,6 +99,17 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in anchors(path), target
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_figure_is_for_light_and_for_dark_pages(page):
+    text = page.read_text()
+    for picture in re.findall(r"<picture>.*?</picture>", text, re.DOTALL):
+        dark, light = re.findall(r' src(?:set)?="(.*?)\.svg"', picture)
+        assert dark == f"{light}-dark"
+        assert all((page.parent / f"{stem}.svg").exists() for stem in (dark, light))
+    for image in re.findall(r"!\[.*?\]\((.*?)\)", text):
+        assert image.startswith("screenshot-"), f"{image}: write <picture> with a dark file"
+
+
 def test_every_page_is_in_the_contents_of_the_site():
     contents = (ROOT / "docs" / "index.md").read_text().partition("{toctree}")[2]
     listed = re.findall(r"^[\w-]+$", contents, re.MULTILINE)

@@ -384,6 +384,13 @@ def test_a_missing_accuracy_stays_missing(formulas, drawing):
     assert call(formulas, "decode(text)", text=encoded) == [10, None, 98.76, None, 100, 0]
 
 
+BACKGROUNDS_OF_SCROLLED = """
+    [...document.querySelectorAll(".scroll, pre")]
+        .filter((element) => element.scrollWidth > element.clientWidth)
+        .map((element) => getComputedStyle(element).backgroundImage)
+"""
+
+
 @pytest.mark.parametrize("width", [1280, 768, 390])
 def test_every_width_fits_in_light_and_dark(page, browser, width):
     colours = set()
@@ -392,6 +399,9 @@ def test_every_width_fits_in_light_and_dark(page, browser, width):
         page("0", "#f=relu")
         assert page("document.documentElement.scrollWidth") <= width
         assert page("byId('neuron-chart').getBoundingClientRect().width") > 0.8 * width
+        backgrounds = page(BACKGROUNDS_OF_SCROLLED)
+        assert len(backgrounds) >= 2 * (width == 390)
+        assert all("gradient" in background for background in backgrounds)
         colours.add(page("getComputedStyle(document.body).backgroundColor"))
         colours.add(page("getComputedStyle(document.querySelector('#neuron-chart .mean')).stroke"))
     browser.resize(1280)

@@ -82,7 +82,7 @@ function makeMatrix() {
   for (const [key, cell] of CELLS) {
     const where = `${cell.network} on ${cell.dataset}`;
     if (where !== last) {
-      const attributes = { scope: "rowgroup", colspan: head.length };
+      const attributes = { scope: "rowgroup", colspan: 2 };
       body.append(html("tr", {}, html("th", attributes, where)));
     }
     last = where;

@@ -16,6 +16,9 @@ def test_a_report_is_written_beside_the_store(invoke, store, write_spec, tmp_pat
     page = tmp_path / "report" / "report.html"
     assert str(page) in result.stdout
     assert "A small study" in page.read_text()
+    sentence = " ".join(result.stdout.split()).partition("The answer: ")[2]
+    assert sentence.endswith("epoch 4.")
+    assert f"**{sentence}**" in page.with_suffix(".md").read_text()
 
 
 def test_two_protocols_in_a_store_are_told_apart_and_a_study_chooses_one(

@@ -129,8 +129,8 @@ def test_the_page_has_the_answer_first_and_everything_else(tuned, tmp_path):
     page = write_comparison(tmp_path, "my-model", tuned, [origin], {"seed 9, a1": "Boom"}, 30)
     files = {path.name for path in tmp_path.iterdir()}
     assert files == {
-        *("report.html", "report.md", "gains.png", "gains.pdf", "gains-dark.svg"),
-        *("curves.png", "curves.pdf", "curves-dark.svg"),
+        *("report.html", "report.md", "gains.svg", "gains-dark.svg", "gains.png", "gains.pdf"),
+        *("curves.svg", "curves-dark.svg", "curves.png", "curves.pdf"),
     }
     html, text = page.read_text(), (tmp_path / "report.md").read_text()
     assert page.name == "report.html"

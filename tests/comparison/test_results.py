@@ -67,6 +67,20 @@ def test_no_effect_is_said_with_what_is_excluded():
     assert found.advice.startswith("Keep")
 
 
+def test_an_interval_without_0_that_shows_nothing_is_explained():
+    base = around(0.8, n=6)
+    values = {"base": base, "c0.1": [x + 0.02 for x in base], "limit": base}
+    found = answer(results(values))
+    assert found.word == "no setting is shown to help"
+    assert "+2.000 [+2.000, +2.000] points against base over 6 seeds (corrected p = 0.0" in (
+        found.sentence
+    )
+    explained = "The interval is of c0.1 alone, and p is corrected for all 2 settings"
+    assert explained in found.sentence
+    values["c0.1"] = around(0.8, n=6, stream=1)
+    assert "alone" not in answer(results(values)).sentence
+
+
 def test_one_seed_answers_nothing():
     found = answer(results({"base": [0.8], "c0.1": [0.9]}))
     assert (found.word, found.advice) == (

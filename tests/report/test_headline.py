@@ -90,9 +90,19 @@ def test_nothing_that_helps(say):
 def test_one_seed_allows_no_test(say):
     text = say(cells=[ELU], settings=("base", "c0.1"), gain=0.004, seeds=1)
     assert text == (
-        "c0.1 is not shown to help, because one seed allows no test: it gives +0.40 points of test "
-        f"accuracy over base {PLACE}; all 2 runs are trained and compared at epoch 3."
+        "One seed cannot show whether c0.1 helps: it gives +0.40 points of test accuracy over base "
+        f"{PLACE}; all 2 runs are trained and compared at epoch 3."
     )
+
+
+def test_an_interval_without_0_that_shows_nothing_is_explained(say):
+    text = say(cells=[ELU], settings=("base", "limit", "c0.1"), gain=0.004, seeds=6)
+    assert text.startswith(
+        "No setting is shown to help: the best, c0.1, gives +0.40 [+0.40, +0.40] points of test "
+        f"accuracy over base {PLACE}, but this interval is of one comparison alone, and with "
+        "Holm's correction for all comparisons of the cell p = 0.0"
+    )
+    assert "alone" not in say(cells=[ELU], settings=("base", "c0.1"), noise=2e-3, seeds=6)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +121,7 @@ def test_diverged_runs_are_told_of(say):
     assert text.endswith("runs are trained and compared at epoch 3 (1 diverged).")
     lost = {("base", seed): 1 for seed in range(6)}
     text = say(**options | {"gain": -0.004}, diverged=lost)
-    assert text.startswith("a1 helps: it beats base in 1 of 1 cells; 12 of 18 runs")
+    assert text.startswith("a1 helps: it beats base in 1 of 1 cell; 12 of 18 runs")
     dead = {("a1", seed): 1 for seed in range(2)}
     text = say(**options | {"seeds": 2}, diverged=dead)
     assert "because no seed has both base and another setting; 2 of 4 runs" in text

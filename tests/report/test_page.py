@@ -49,7 +49,9 @@ def quick(monkeypatch):
     """Leaves out what does not hang on the data, and the files that the page does not show."""
     monkeypatch.setattr(sections, "draw_neurons", lambda results: [])
     monkeypatch.setattr(
-        page, "figure_files", lambda figure, name, formats: {f"{name}.png": b"", name: b""}
+        page,
+        "figure_files",
+        lambda figure, name, formats: {f"{name}.svg": b"", f"{name}-dark.svg": b""},
     )
 
 
@@ -120,7 +122,7 @@ def test_the_files_are_there_and_the_page_comes_last(report):
     names = {path.name for path in paths}
     stems = ("gains", "curves-mnist-mlp-mnist", "law-of-q", "density")
     assert names == {"report.html", "report.md"} | {
-        f"{s}{end}" for s in stems for end in (".png", ".pdf", "-dark.svg")
+        f"{s}{end}" for s in stems for end in (".svg", "-dark.svg", ".png", ".pdf")
     }
 
 
@@ -144,15 +146,16 @@ def linked_files(folder):
     found = Page((folder / "report.html").read_text(encoding="utf-8"))
     markdown = (folder / "report.md").read_text(encoding="utf-8")
     links = {address for _, address in found.addresses if not address.startswith("#")}
-    return links | {*re.findall(r"!\[.*?\]\((.*?)\)", markdown)}
+    return links | {*re.findall(r' (?:src|srcset)="(.+?)"', markdown)}
 
 
 def test_links_are_to_files_that_exist(frame, report, tmp_path, quick, monkeypatch):
     folder, paths = report
-    assert linked_files(folder) == {p.name for p in paths if p.suffix in (".png", ".pdf")}
+    reports = {"report.html", "report.md"}
+    assert linked_files(folder) == {path.name for path in paths} - reports
     monkeypatch.setattr(page, "to_svg", lambda figure, name: "")
-    paths = write_report(frame, tmp_path, formats=("png",))
-    assert linked_files(tmp_path) == {p.name for p in paths if p.suffix == ".png"}
+    paths = write_report(frame, tmp_path, formats=())
+    assert linked_files(tmp_path) == {path.name for path in paths} - reports
 
 
 def test_the_answer_is_the_first_sentence(frame, report, html):
@@ -201,7 +204,7 @@ def test_every_figure_says_what_it_shows(frame, report, html):
     assert "λ = 0.02, 0.1, 1 and 5" in law
     assert "q-elu and q-tanh" in density
     markdown = (report[0] / "report.md").read_text(encoding="utf-8")
-    assert f"![{gains}](gains.png)" in markdown
+    assert f'<img src="gains.svg" alt="{gains}">' in markdown
 
 
 def test_rows_have_names_and_numbers_are_on_the_right(frame, html):
@@ -368,9 +371,9 @@ def test_two_protocols_are_named_and_a_study_chooses_between_them(frame, tmp_pat
         assert "learning rate 0.1" in text
         assert "98." in text
         assert "48." in text
-    assert {path.name for path in tmp_path.glob("curves-*.png")} == {
-        "curves-mnist-mlp-mnist.png",
-        "curves-mnist-mlp-mnist-learning-rate-0.1.png",
+    assert {path.name for path in tmp_path.glob("curves-*-dark.svg")} == {
+        "curves-mnist-mlp-mnist-dark.svg",
+        "curves-mnist-mlp-mnist-learning-rate-0.1-dark.svg",
     }
     for study, start in zip(studies, ("98.", "48."), strict=True):
         write_report(both, tmp_path, study=study)
@@ -506,6 +509,10 @@ def test_text_from_outside_is_shown_and_not_obeyed(make_frame, tmp_path, quick):
     shown = "&lt;script>x&lt;/script> [y]&#40;http://z) ![]&#40;http://z) &amp;lt;"
     assert markdown.startswith(f"# {shown} [2J\n")
     assert markdown.count(shown) > 5
+    pictures = r'<picture>\s+<source media="[^"<>]+" srcset="[\w.-]+">\s+'
+    pictures += r'<img src="[\w.-]+" alt="[^"<>]+">\s+</picture>'
+    markdown, count = re.subn(pictures, "", markdown)
+    assert count == 2
     assert not re.search(r"<\w|</|\]\(http|\x1b|\u202e|^# spoof", markdown, flags=re.MULTILINE)
     html = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<script" not in html

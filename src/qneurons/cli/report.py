@@ -40,11 +40,14 @@ def report(
 
         chosen = load_study(study) if study else None
         opened = Store.open(store, readonly=True)
-        from qneurons.report import write_report  # slow: after a wrong path was found
+        # slow: after a wrong path was found
+        from qneurons.report import Results, answer, rows_of, write_report
 
         folder = out or store.absolute().parent / "report"
-        files = write_report(opened.frame(), folder, study=chosen)
+        frame = opened.frame() if chosen is None else rows_of(chosen, opened.frame())
+        files = write_report(frame, folder, study=chosen)
         console().print(f"{len(files)} files in {folder}; read {folder / 'report.html'}")
+        console().print(f"The answer: {answer(Results(frame), chosen)}")
         if open_:
             open_page(folder / "report.html")
 

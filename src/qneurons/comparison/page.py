@@ -38,6 +38,7 @@ from qneurons.report.page import Head, write_page
 from qneurons.report.rendering import (
     NONE,
     Table,
+    counted,
     difference_texts,
     estimate_text,
     listed,
@@ -134,7 +135,7 @@ def summary_lines(results: Results) -> list[str]:
     base, *rows = results.at_best()
     metric = base.final.metric
     value = estimate_text(base.final.estimate, metric)
-    lines = [f"so far, {metric.title}: base {value} ({base.final.estimate.n} seeds)"]
+    lines = [f"so far, {metric.title}: base {value} ({counted(base.final.estimate.n, 'seed')})"]
     for row in rows:
         if row.contrast is not None:
             mean, interval = difference_texts(row.contrast.difference, metric)
@@ -246,7 +247,9 @@ def make_sections(
     for name in ("device", "torch", "python", "qneurons", "commit", "command"):
         facts.append((name, sorted({str(content.get(name, "")) for content in provenance})))
     codes = Counter(trial.code for trial in results.trials)
-    facts.append(("code of the training", [f"{code} ({n} trials)" for code, n in codes.items()]))
+    facts.append(
+        ("code of the training", [f"{code} ({counted(n, 'trial')})" for code, n in codes.items()])
+    )
     facts.append(("failed trials", [*failed.values()] or ["none"]))
     made = ", ".join(f"{k} {v}" for k, v in versions().items() if k != "triton")
     others = [gain_table(results.at_best(metric)) for metric in results.metrics[1:]]

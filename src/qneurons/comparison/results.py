@@ -15,7 +15,7 @@ from qneurons.comparison.store import Finished, params_texts
 from qneurons.report.comparisons import Best, Cell, Contrast, Final, Metric, contrasts
 from qneurons.report.inference import ALPHA, estimate
 from qneurons.report.page import HELPS, HURTS
-from qneurons.report.rendering import difference_texts, listed, p_text
+from qneurons.report.rendering import counted, difference_texts, listed, p_text
 from qneurons.study.errors import StudyError, unknown
 
 UNSETTLED = "no setting is shown to help"
@@ -227,7 +227,7 @@ def prospect(row: Row, family: int) -> str:
     more = more_seeds(contrast, family)
     if more is None:
         return f"unclear; a difference this small would take over {MOST_SEEDS:,} seeds"
-    seeds = f"{more} more seed{'s' * (more > 1)}"
+    seeds = counted(more, "more seed")
     return f"unclear; if the difference is real, about {seeds} would show it"
 
 
@@ -261,6 +261,11 @@ def answer(results: Results) -> Answer:
         f"No setting is shown to help: the best, {top.arm.name}, gives {_gain_text(top)}: "
         f"{prospect(top, len(rows))}."
     )
+    if top.contrast and top.contrast.p <= ALPHA < top.contrast.p_holm:
+        sentence += (
+            f" The interval is of {top.arm.name} alone, and p is corrected for all {len(rows)} "
+            "settings that were compared."
+        )
     if (excluded := max((c.gain.high for c in measured), default=0.0)) > 0:
         high = difference_texts(estimate([excluded]), results.metric)[0]
         sentence += f" No 95 % interval reaches a gain above {high}{_unit(results.metric)}."
@@ -301,5 +306,5 @@ def _gain_text(row: Row) -> str:
     unit, equals = _unit(contrast.metric), "= " * (contrast.p_holm >= 0.001)
     return (
         f"{contrast.metric.title} {mean} {interval}{unit} against base over "
-        f"{contrast.difference.n} seeds (corrected p {equals}{p_text(contrast.p_holm)})"
+        f"{counted(contrast.difference.n, 'seed')} (corrected p {equals}{p_text(contrast.p_holm)})"
     )

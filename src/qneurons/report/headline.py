@@ -8,7 +8,7 @@ from statistics import fmean
 from qneurons.report.comparisons import Cell, Contrast
 from qneurons.report.gains import gains_over_base
 from qneurons.report.inference import ALPHA
-from qneurons.report.rendering import interval_text, listed, p_text
+from qneurons.report.rendering import counted, interval_text, listed, p_text
 from qneurons.report.results import Results
 from qneurons.report.tables import compared_at, count_runs
 from qneurons.study.runs import Study
@@ -93,7 +93,7 @@ def _gains(rows: Gains, names: Mapping[Cell, str]) -> str:
     if len(names) == 1 and all(row.gain.mean > 0 for row in rows.values()):
         return "".join(f"gains {_points(row)} ({names[cell]})" for cell, row in rows.items())
     better = _cells(rows, "better")
-    parts = [f"beats base in {len(better)} of {len(rows)} cells"]
+    parts = [f"beats base in {len(better)} of {counted(len(rows), 'cell')}"]
     # A setting also beats a base whose runs diverge; then it may have no gain.
     if measured := [cell for cell in better if rows[cell].gain.mean > 0]:
         *_, most = measured = sorted(measured, key=lambda cell: rows[cell].gain.mean)
@@ -113,7 +113,7 @@ def _where(cells: Sequence[Cell], among: Iterable[Cell], names: Mapping[Cell, st
         total = Counter(cell.activation for cell in among)
         here = Counter(cell.activation for cell in cells)
         detail = ", ".join(f"{here[name]} of {total[name]} with {name}" for name in here)
-    return f"{len(cells)} cell{'s' * (len(cells) > 1)} ({detail})"
+    return f"{counted(len(cells), 'cell')} ({detail})"
 
 
 def _no_help(gains: Mapping[str, Gains], names: Mapping[Cell, str]) -> str:
@@ -135,13 +135,18 @@ def _no_help(gains: Mapping[str, Gains], names: Mapping[Cell, str]) -> str:
     if not unclear:
         reason = ", because no seed has both base and another setting" * (not measured)
     elif max(row.gain.n for row in measured) < 2:
-        reason = f", because one seed allows no test: {best(unclear)}"
+        failure = f"One seed cannot show whether {alone or 'a setting'} helps"
+        reason = f": {best(unclear)}"
     else:
-        p = max(unclear, key=lambda row: row.gain.mean).p_holm
-        reason = (
-            f": {best(unclear)}, with p {'= ' * (p >= 0.001)}{p_text(p)} after Holm's correction"
-        )
-        reason += ", but more of its runs diverged" * (p <= ALPHA)
+        top = max(unclear, key=lambda row: row.gain.mean)
+        p = f"p {'= ' * (top.p_holm >= 0.001)}{p_text(top.p_holm)}"
+        reason = f": {best(unclear)}, with {p} after Holm's correction"
+        if top.p <= ALPHA < top.p_holm:
+            reason = (
+                f": {best(unclear)}, but this interval is of one comparison alone, and with Holm's "
+                f"correction for all comparisons of the cell {p}"
+            )
+        reason += ", but more of its runs diverged" * (top.p_holm <= ALPHA)
     return failure + reason + _harm(gains, names)
 
 

@@ -1,5 +1,6 @@
 """Writes the report: one self-contained page, the same in Markdown, and the figures as files."""
 
+import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from qneurons.report.figures import (
 )
 from qneurons.report.headline import answer
 from qneurons.report.legend import legend, meaning
-from qneurons.report.rendering import markdown_text, number_text, to_markdown
+from qneurons.report.rendering import markdown_text, number_text, one_line, to_markdown
 from qneurons.report.results import Results
 from qneurons.report.sections import Drawing, Section, make_sections
 from qneurons.report.tables import COUNTS, EVALUATION, compared_at, count_runs
@@ -52,8 +53,8 @@ def write_report(
     """Writes report.html, report.md and the figures; returns their paths.
 
     ``frame`` has the tidy rows of a store. With a ``study`` only its runs are reported, and those
-    that have not begun are counted. Figures are written as PNG and PDF, or in the ``formats``
-    given, and as SVG for a dark page.
+    that have not begun are counted. Figures are written as SVG, for a light and for a dark page,
+    and in the other ``formats``.
     """
     if study is not None:
         frame = rows_of(study, frame)
@@ -125,7 +126,7 @@ def render_page(head: Head, sections: Sequence[Section], formats: Sequence[str])
         resources.files("qneurons.report").joinpath("page.html").read_text(encoding="utf-8")
     )
     page = template.render(
-        head=head, sections=sections, formats=formats, colours=list(ON_DARK.items())
+        head=head, sections=sections, formats=("svg", *formats), colours=list(ON_DARK.items())
     )
     return share_styles(page)
 
@@ -135,6 +136,13 @@ def draw_svg(drawing: Drawing) -> str:
         return to_svg(drawing.figure, drawing.name)
     names = (f"{drawing.name}-{k}" for k in range(len(drawing.parts)))
     return "\n".join(map(to_svg, drawing.parts, names))
+
+
+def picture(stem: str, alt: str) -> str:
+    """A figure in Markdown: GitHub shows the file for the reader's light or dark page."""
+    dark = f'<source media="(prefers-color-scheme: dark)" srcset="{stem}-dark.svg">'
+    light = f'<img src="{stem}.svg" alt="{html.escape(one_line(alt))}">'
+    return f"<picture>\n  {dark}\n  {light}\n</picture>"
 
 
 def render_markdown(head: Head, sections: Sequence[Section]) -> str:
@@ -148,7 +156,7 @@ def render_markdown(head: Head, sections: Sequence[Section]) -> str:
             lines += ["\n".join(f"- {text(line)}" for line in verdict.graded), text(verdict.reason)]
             lines.append("\n".join(f"- {text(number_text(number))}" for number in verdict.numbers))
             lines.append(text(f"Missing: {', '.join(verdict.missing)}.") if verdict.missing else "")
-        lines += [f"![{text(d.alt)}]({d.name}.png)\n\n{text(d.caption)}" for d in section.figures]
+        lines += [f"{picture(d.name, d.alt)}\n\n{text(d.caption)}" for d in section.figures]
         for table in section.tables:
             lines.append(to_markdown(table))
         lines.append("\n".join(text(f"- {name}: {'; '.join(v)}") for name, v in section.facts))

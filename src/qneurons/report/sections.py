@@ -37,7 +37,7 @@ from qneurons.report.figures import (
 )
 from qneurons.report.gains import gains_over_base, gains_table
 from qneurons.report.headline import place_names
-from qneurons.report.rendering import Table, listed
+from qneurons.report.rendering import Table, counted, listed
 from qneurons.report.results import Results
 from qneurons.study.store import CELL, PROVENANCE
 
@@ -168,7 +168,7 @@ def draw_gains_over_base(results: Results, planned: Collection[Cell]) -> list[Dr
     caption = (
         "Gain in test accuracy over base, in percentage points: mean over seeds, ± half of the "
         "95 % t-interval. A tile is filled where the gain is significant (p ≤ 0.05 after Holm's "
-        "correction); darker means larger, and each network has its own scale."
+        "correction); a stronger colour means more, and each network has its own scale."
     )
     settings = sorted({setting for _, setting in gains}, key=setting_order)
     idle = {pair for pair in gains if not results.learns(*pair)}
@@ -176,7 +176,8 @@ def draw_gains_over_base(results: Results, planned: Collection[Cell]) -> list[Dr
     figure = draw_gains(gains, settings, idle, untrained)
     outcomes = Counter(row.outcome for row in gains.values())
     counts = [f"{outcomes[name]} {name}" for name in ("better", "worse", "unclear")]
-    alt = f"Gains over base of {listed(settings)} in {len(results.cells)} cells: {listed(counts)}"
+    cells = counted(len(results.cells), "cell")
+    alt = f"Gains over base of {listed(settings)} in {cells}: {listed(counts)}"
     if idle:
         alt += f" ({len(idle)} learn nothing)"
     learned = [row for pair, row in gains.items() if pair not in idle and row.gain.n]
@@ -188,9 +189,9 @@ def draw_gains_over_base(results: Results, planned: Collection[Cell]) -> list[Dr
     return [Drawing("gains", f"{alt}.", caption, figure)]
 
 
-def draw_learning_curves(results: Results, styles: Mapping[str, Style]) -> list[Drawing]:
-    """One figure for every network, dataset and protocol."""
-    drawn: dict[str, list[Curve]] = {}
+def learning_curves(results: Results) -> dict[str, list[Curve]]:
+    """The curves of every network on a dataset, by one protocol."""
+    found: dict[str, list[Curve]] = {}
     means, medians = ("mean", "low", "high"), ("median", "lower", "upper")
     for metric, frame, names in (
         (ACCURACY, results.curves["test_accuracy"], means),
@@ -202,32 +203,42 @@ def draw_learning_curves(results: Results, styles: Mapping[str, Style]) -> list[
             cell = Cell(*key)
             points = (group[name].to_list() for name in ("epoch", *names))
             panel = cell.activation, cell.dropout
-            curve = Curve(*panel, setting, metric, *points, is_smoothed=metric != LOSS)
-            drawn.setdefault(cell.where, []).append(curve)
-    idle = [(cell, setting) for cell in results.cells for setting in results.untrained(cell)]
+            curve = Curve(
+                *(*panel, setting, metric, *points),
+                is_smoothed=metric != LOSS,
+                final=results.final(cell, setting).estimate.mean,
+                learns=results.learns(cell, setting),
+            )
+            found.setdefault(cell.where, []).append(curve)
+    return found
+
+
+def draw_learning_curves(results: Results, styles: Mapping[str, Style]) -> list[Drawing]:
+    """One figure for every network, dataset and protocol."""
     drawings = []
-    for where, curves in drawn.items():
-        file = re.sub(r"[^\w.-]+", "-", f"curves-{where.replace(' on ', '-')}")
+    for where, curves in learning_curves(results).items():
         caption = f"{where}: test accuracy against base (above) and training loss (below)."
-        here = {(cell.activation, cell.dropout, s) for cell, s in idle if cell.where == where}
         panels = [[c for c in curves if c.panel == panel] for panel in panels_of(curves)]
-        figure, *parts = (draw_curves(shown, styles, here) for shown in (curves, *panels))
-        drawings.append(Drawing(file, curves_alt(where, curves, here), caption, figure, parts))
+        figure, *parts = (draw_curves(shown, styles) for shown in (curves, *panels))
+        words = curves_name(where), curves_alt(where, curves), caption
+        drawings.append(Drawing(*words, figure, parts))
     return drawings
 
 
-def curves_alt(
-    where: str, curves: Sequence[Curve], learns_nothing: Collection[tuple[str, bool, str]]
-) -> str:
+def curves_name(where: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", f"curves-{where.replace(' on ', '-')}")
+
+
+def curves_alt(where: str, curves: Sequence[Curve]) -> str:
     """Says for each panel which settings end highest and lowest in test accuracy."""
     panels: dict[tuple[str, bool], list[Curve]] = {}
     for curve in curves:
-        if curve.metric == ACCURACY and (*curve.panel, curve.setting) not in learns_nothing:
+        if curve.metric == ACCURACY and curve.learns:
             panels.setdefault(curve.panel, []).append(curve)
     lines = []
     for (activation, dropout), shown in panels.items():
-        high, low = (pick(shown, key=lambda curve: curve.end) for pick in (max, min))
-        ends = dict.fromkeys(f"{curve.setting} at {100 * curve.end:.2f} %" for curve in (high, low))
+        high, low = (pick(shown, key=lambda curve: curve.final) for pick in (max, min))
+        ends = dict.fromkeys(f"{c.setting} at {100 * c.final:.2f} %" for c in (high, low))
         place = f"{activation} {'with' if dropout else 'without'} dropout"
         lines.append(f"{place}: {' and lowest '.join(ends)}")
     if not lines:

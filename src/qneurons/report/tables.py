@@ -47,10 +47,11 @@ def final_table(results: Results, metric: str = "test_accuracy") -> Table:
             value += f" ({estimate_text(last, final.metric).partition(' ')[0]})"
         return value + (f" ({len(final.diverged)} diverged)" if final.diverged else "")
 
-    seeds = sorted({final.estimate.n for final in rows})
+    nums = sorted({final.estimate.n for final in rows})
+    seeds = f"{_span(nums)} seed{'s' * (nums != [1])}"
     note = (
-        f"Mean ± half of the 95 % t-interval over {_span(seeds)} seeds, of the runs that reached "
-        f"the last epoch of comparison. {beside_note(rows)} {EVALUATION}"
+        f"Mean ± half of the 95 % t-interval over {seeds}, of the runs that reached the last epoch "
+        f"of comparison. {beside_note(rows)} {EVALUATION}"
     )
     return _by_setting(results, compared_at(rows), rows, text, note)
 

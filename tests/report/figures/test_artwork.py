@@ -42,14 +42,16 @@ def figure():
 
 def test_files_are_for_a_light_and_a_dark_page_and_for_print_and_the_same_twice(figure):
     files = figure_files(figure, "plot")
-    assert list(files) == ["plot.png", "plot.pdf", "plot-dark.svg"]
+    assert list(files) == ["plot.png", "plot.pdf", "plot.svg", "plot-dark.svg"]
     assert files["plot.png"].startswith(b"\x89PNG")
     assert files["plot.pdf"].startswith(b"%PDF")
-    dark = files["plot-dark.svg"].decode()
+    light, dark = (files[name].decode() for name in ("plot.svg", "plot-dark.svg"))
     ET.fromstring(dark)
+    assert "#0064a4" in light
     assert ON_DARK["#0064a4"] in dark
     assert not any(colour in dark for colour in ON_DARK)
     assert not re.search(r' d="[^"]*\d\.\d{3}', dark)  # short coordinates
+    assert re.search(r' d="[^"]*Q[^"]* L ', light)  # a line after a curve stays a line
     assert files == figure_files(figure, "plot")
 
 

@@ -29,7 +29,7 @@ def curve(setting="base", metric="test_accuracy", *, epochs=5, dropout=False, ac
     middle = [1 / e if metric == LOSS else 0.9 * (metric != GAIN) + 0.01 * e for e in epoch]
     low, high = [y - 0.01 for y in middle], [y + 0.01 for y in middle]
     names, numbers = (activation, dropout, setting, metric), (epoch, middle, low, high)
-    return Curve(*names, *numbers, is_smoothed=metric != LOSS)
+    return Curve(*names, *numbers, is_smoothed=metric != LOSS, final=0.9512)
 
 
 def both(setting="base", **options):
@@ -59,9 +59,9 @@ def test_there_is_a_panel_for_every_activation_and_dropout_that_was_trained():
     figure = draw_curves(lines, setting_styles(["base", "c0.1"]))
     titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
     assert titles == [
-        "tanh, with dropout (base: 95.00 %)",
-        "tanh, without dropout (base: 95.00 %)",
-        "elu, without dropout (base: 95.00 %)",
+        "tanh, with dropout (base: 95.12 %)",
+        "tanh, without dropout (base: 95.12 %)",
+        "elu, without dropout (base: 95.12 %)",
     ]
     assert len(figure.axes) == 6  # none is empty
     assert all(ax.lines for ax in figure.axes)
@@ -127,9 +127,8 @@ def test_colours_are_the_settings_in_every_figure():
 
 
 def test_a_setting_that_learns_nothing_does_not_flatten_the_others():
-    lost = [replace(curve, middle=[0.1] * 5) for curve in both("c0.1")]
-    styles = setting_styles(["base", "c0.1"])
-    accuracy, loss = draw_curves(both("base") + lost, styles, {("elu", False, "c0.1")}).axes
+    lost = [replace(curve, middle=[0.1] * 5, learns=False) for curve in both("c0.1")]
+    accuracy, loss = draw_curves(both("base") + lost, setting_styles(["base", "c0.1"])).axes
     assert accuracy.get_ylim()[0] > 50
     assert accuracy.get_title() == "elu, without dropout\nlearns nothing: c0.1"
     assert labels(accuracy) == ["base"]

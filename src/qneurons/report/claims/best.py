@@ -18,7 +18,7 @@ from qneurons.report.claims.verdicts import (
 )
 from qneurons.report.comparisons import MIN_PAIRS, Cell, Final, is_q
 from qneurons.report.inference import ALPHA, Estimate
-from qneurons.report.rendering import Number
+from qneurons.report.rendering import Number, counted
 from qneurons.report.results import Results
 
 
@@ -91,8 +91,9 @@ def _name(final: Final) -> str:
 
 def _numbers(final: Final) -> tuple[Number, Number]:
     best, name = final.best, _name(final)
+    seeds = counted(best.estimate.n, "seed")
     return (
-        Number.of(f"{name}, epoch {best.epoch}, {best.estimate.n} seeds", best.estimate, unit="%"),
+        Number.of(f"{name}, epoch {best.epoch}, {seeds}", best.estimate, unit="%"),
         Number(f"{name}, best single run", 100 * best.single, unit="%"),
     )
 

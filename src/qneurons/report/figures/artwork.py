@@ -36,7 +36,7 @@ LOOK: dict[Any, Any] = {
     "svg.hashsalt": "qneurons",
     "pdf.fonttype": 42,
 }
-FORMATS = ("png", "pdf")
+FORMATS = ("png", "pdf")  # beside SVG
 _UNDATED = {"png": {"Software": None}, "pdf": {"CreationDate": None}}
 
 
@@ -90,7 +90,7 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def figure_files(figure: "Figure", name: str, formats: Iterable[str] = FORMATS) -> dict[str, bytes]:
-    """The figure as name.png, name.pdf and name-dark.svg. Equal figures give equal bytes."""
+    """The figure in the formats and as SVG, light and dark. Equal figures give equal bytes."""
     import matplotlib
 
     files = {}
@@ -99,21 +99,21 @@ def figure_files(figure: "Figure", name: str, formats: Iterable[str] = FORMATS) 
         with matplotlib.rc_context(LOOK):
             figure.savefig(buffer, format=suffix, dpi=160, metadata=_UNDATED[suffix])
         files[f"{name}.{suffix}"] = buffer.getvalue()
-    dark = f"{name}-dark.svg"
-    return files | {dark: theme_svgs(figure, name)[dark]}
+    return files | theme_svgs(figure, name)
 
 
 def theme_svgs(figure: "Figure", name: str) -> dict[str, bytes]:
-    """The figure as name-light.svg and name-dark.svg, which look the same without our fonts."""
+    """The figure as name.svg and name-dark.svg, which look the same without our fonts."""
     import matplotlib
 
     buffer = io.StringIO()
     with matplotlib.rc_context(LOOK | {"svg.fonttype": "path"}):
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     # Coordinates are shortened; the scale of letters is not.
-    light = re.sub(r' (d|x|y)="[^"]*"', lambda a: _shortened(a[0]), buffer.getvalue())
+    light = re.sub(r' (d|x|y)="[^"]*"', lambda a: _rounded(a[0]), buffer.getvalue())
+    light = _joined(light)
     dark = re.sub("|".join(ON_DARK), lambda colour: ON_DARK[colour[0]], light)
-    return {f"{name}-light.svg": light.encode(), f"{name}-dark.svg": dark.encode()}
+    return {f"{name}.svg": light.encode(), f"{name}-dark.svg": dark.encode()}
 
 
 def to_svg(figure: "Figure", name: str) -> str:
@@ -138,8 +138,8 @@ def to_svg(figure: "Figure", name: str) -> str:
     ids = {id: f"{name}-{k}" for k, id in enumerate(re.findall(r'\bid="([^"]*)"', svg))}
     svg = re.sub(r'(\bid="|url\(#|href="#)([^")]*)', lambda found: found[1] + ids[found[2]], svg)
     # Most of a page is figures, so they are written short. Numbers in their text are kept.
-    svg = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d\d\.\d|\d\.\d\d)\d+", r"\1", tag[0]), svg)
-    svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"\s+(L\s)?", " ", path[0]), svg)
+    svg = re.sub(r"<[^>]*>", lambda tag: _rounded(tag[0]), svg)
+    svg = _joined(svg)
     svg = re.sub(r"\s*\n\s*", "\n", svg)
     for colour in ON_DARK:
         svg = svg.replace(colour, f"var({css_name(colour)})")
@@ -158,8 +158,14 @@ def share_styles(page: str) -> str:
     return page.replace("</style>", f"{rules}\n</style>", 1)
 
 
-def _shortened(text: str) -> str:
-    return re.sub(r"(\d\.\d\d)\d+", r"\1", text)
+def _rounded(text: str) -> str:
+    return re.sub(r"(\d\d\.\d|\d\.\d\d)\d+", r"\1", text)
+
+
+def _joined(svg: str) -> str:
+    """Each path in one line. In one without curves a line is a point after another."""
+    svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"\s+", " ", path[0]), svg)
+    return re.sub(r' d="[^"CQ]*"', lambda path: path[0].replace("L ", ""), svg)
 
 
 def css_name(colour: str) -> str:

@@ -1,7 +1,7 @@
 """Draws the learning curves of the paper from computed numbers."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,8 @@ class Curve:
     low: Sequence[float]
     high: Sequence[float]
     is_smoothed: bool = field(default=True, kw_only=True)
+    final: float = field(default=math.nan, kw_only=True)  # test accuracy, as in the tables
+    learns: bool = field(default=True, kw_only=True)
 
     @property
     def panel(self) -> tuple[str, bool]:
@@ -55,16 +57,11 @@ class Curve:
         return float(self.smooth(self.middle)[-1])
 
 
-def draw_curves(
-    curves: Sequence[Curve],
-    styles: Mapping[str, Style],
-    learns_nothing: Collection[tuple[str, bool, str]] = (),
-) -> "Figure":
+def draw_curves(curves: Sequence[Curve], styles: Mapping[str, Style]) -> "Figure":
     """One network's learning curves: a panel per activation and dropout, its loss below it.
 
-    A panel shows gains over base where there are any, else accuracies. ``learns_nothing`` are
-    activation, dropout and setting of curves that are named instead of drawn, because on their
-    scale the others would merge.
+    A panel shows gains over base where there are any, else accuracies. A setting that learns
+    nothing is named instead of drawn, because on its scale the others would merge.
     """
     import matplotlib
     from matplotlib.ticker import MaxNLocator
@@ -81,15 +78,16 @@ def draw_curves(
             upper, lower = axes[k // columns * 2 :, k % columns][:2]
             here = {m: [c for c in curves if (c.panel, c.metric) == (panel, m)] for m in LABELS}
             metric = GAIN if here[GAIN] else ACCURACY
-            idle = [setting for setting in styles if (*panel, setting) in learns_nothing]
-            shown = [curve for curve in here[metric] if curve.setting not in idle]
+            lost = {c.setting for c in curves if c.panel == panel and not c.learns}
+            idle = [setting for setting in styles if setting in lost]
+            shown = [curve for curve in here[metric] if curve.learns]
             title = f"{panel[0]}, {'with' if panel[1] else 'without'} dropout"
             draw_panel(upper, shown, styles, 100)
             _fit(upper, shown, metric)
             if metric == GAIN:
                 upper.axhline(0, color=INK, lw=0.8)
                 base = next(c for c in here[ACCURACY] if c.setting == "base")
-                title += f" (base: {100 * base.end:.2f} %)"
+                title += f" (base: {100 * base.final:.2f} %)"
             label_ends(upper, shown, styles, 100)
             if idle:
                 title += f"\nlearns nothing: {', '.join(idle)}"

@@ -3,6 +3,7 @@
 import math
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from qneurons.report.comparisons import Cell, Contrast
@@ -10,6 +11,7 @@ from qneurons.report.figures.artwork import LIMIT_GREY, LOOK, PALE, new_figure
 from qneurons.report.rendering import NONE, one_line
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 COLOURS = {"better": "#0064a4", "worse": "#d55e00"}  # by outcome
@@ -39,8 +41,8 @@ def draw_gains(
     is_hatched = False
     with matplotlib.rc_context(LOOK | {"hatch.linewidth": 0.6}):
         num_title_lines = len("\n".join(by_network).splitlines())
-        height = 0.29 * sum(heights) + 0.2 * len(heights) + 0.2 * num_title_lines + 0.8
-        figure = new_figure(max(0.62 * len(settings) + 2.0, 4.4), height)
+        height = 0.19 * sum(heights) + 0.15 * len(heights) + 0.2 * num_title_lines + 0.8
+        figure = new_figure(max(0.72 * len(settings) + 1.3, 4.4), height)
         axes = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
         for ax, (network, cells) in zip(axes, by_network.items(), strict=True):
             rows = sorted(cells, key=lambda cell: (cell.activation, not cell.dropout))
@@ -51,20 +53,18 @@ def draw_gains(
                 for x, setting in enumerate(settings):
                     row = gains.get((cell, setting))
                     if row is None:
-                        look, words, is_hatched = missing, "", True
+                        look, is_hatched = missing, True
                     else:
-                        is_idle = (cell, setting) in learns_nothing
                         # The first is also the minimum if the second is NaN.
                         size = min(1.0, abs(row.gain.mean) / most) if most else 1.0
-                        words = "learns\nnothing" if is_idle else _words(row)
                         look = unclear
                         if colour := COLOURS.get(row.outcome):
                             alpha = FAINTEST + (STRONGEST - FAINTEST) * size
                             look = {"fc": colour, "alpha": alpha, "lw": 0}
+                        _write(ax, x, y, row, is_idle=(cell, setting) in learns_nothing)
                     ax.add_patch(Rectangle((x - 0.47, y - 0.45), 0.94, 0.9, **look))
-                    ax.text(x, y, words, ha="center", va="center", fontsize=8, linespacing=1.0)
             ax.set(xlim=(-0.5, len(settings) - 0.5), ylim=(len(rows) - 0.5, -0.5))
-            names = [f"{c.activation}, {'with' if c.dropout else 'without'} dropout" for c in rows]
+            names = [f"{cell.activation}{', dropout' * cell.dropout}" for cell in rows]
             ax.set_yticks(range(len(rows)), names)
             ax.set_xticks(range(len(settings)), settings)
             ax.tick_params(length=0, top=False, labeltop=ax is axes[0], labelbottom=False)
@@ -79,10 +79,16 @@ def draw_gains(
     return figure
 
 
-def _words(row: Contrast) -> str:
-    """The gain, and below it half of its interval, if they exist."""
-    if math.isnan(row.gain.mean):
-        return NONE
-    half = row.gain.high - row.gain.mean
-    interval = f"\n±{100 * half:.2f}" if math.isfinite(half) else ""
-    return f"{100 * row.gain.mean:+.2f}".replace("-", "−") + interval
+def _write(ax: "Axes", x: float, y: float, row: Contrast, *, is_idle: bool) -> None:
+    """The gain, and in smaller letters half of its interval, if they exist."""
+    mean, half = 100 * row.gain.mean, 100 * (row.gain.high - row.gain.mean)
+    digits = 1 if max(abs(mean), half) >= 10 else 2  # a tile has room for three digits
+    number = NONE if math.isnan(mean) else f"{mean:+.{digits}f}".replace("-", "−")
+    put = partial(ax.annotate, xy=(x, y), textcoords="offset points", va="center")
+    if is_idle:
+        put("learns nothing", xytext=(0, 0), ha="center", fontsize=6.5)
+    elif math.isnan(half):
+        put(number, xytext=(0, 0), ha="center", fontsize=8)
+    else:
+        put(number, xytext=(2, 0), ha="right", fontsize=8)
+        put(f"±{half:.{digits}f}", xytext=(4, 0), fontsize=6)

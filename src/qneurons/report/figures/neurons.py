@@ -144,7 +144,7 @@ def write_figures(
     lams: Sequence[float] = LAMS,
     phi: float = PHI,
 ) -> list[Path]:
-    """Writes law-of-q and density, each as PNG, PDF and dark SVG; returns their paths.
+    """Writes law-of-q and density, each as SVG (light and dark), PNG and PDF; returns their paths.
 
     The second figure has a row for each activation (not sin, whose q-neuron has no density) and a
     column for each λ above 0.
