@@ -30,6 +30,8 @@ LAYERS = {  # channels, features, height, width, padding
     "more features": (32, 64, 6, 6, 0),
     "gradient of x": (64, 32, 6, 6, 2),
     "two blocks": (64, 64, 7, 7, 1),
+    "one channel": (1, 32, 9, 10, 0),
+    "three channels": (3, 64, 8, 7, 1),
 }
 
 
@@ -96,7 +98,7 @@ def test_plans_fit_into_the_shared_memory(plans, kilobytes):
     for network in ("mnist-cnn", "cifar-cnn"):
         run = load_study(f"paper-{network}").runs[0]
         for layer, size in layers_of(network, DATASETS[run.dataset].shape):
-            if layer.kind != "convolution" or size[0] < 32:
+            if layer.kind != "convolution":
                 continue
             shape = tf32.Convolution(size[0], layer.features, *size[1:], int(layer.same))
             plan = tf32._best(plans, shape, device)
