@@ -75,8 +75,7 @@ struct Tile {
             const float* from = x + (inside ? (long long)i * stride_b + y * W + z : 0);
             if (at < IMAGES * AREA)
 #pragma unroll 8
-                for (int c = 0; c < CHANNELS; ++c)
-                    copy(to + c * STRIDE + at, from + (long long)c * stride_c, inside);
+                for (int c = 0; c < CHANNELS; ++c, from += stride_c) copy(to + c * STRIDE + at, from, inside);
         }
     }
 
@@ -181,12 +180,12 @@ __global__ void __launch_bounds__(WARPS* WARP, BLOCKS)
         const float* from = shared + i * Tile::POSITIONS + y * Tile::PITCH + at % Tile::OUT_W;
         float* to = out + i * Tile::OUT_H * Tile::OUT_W + at % OUTPUTS;
 #pragma unroll 8
-        for (int f = 0; f < FEATURES; ++f) to[f * plane] = from[f * STRIDE_OUT];
+        for (int f = 0; f < FEATURES; ++f, to += plane) *to = from[f * STRIDE_OUT];
     }
 }
 
-// The gradients of the weights, run × feature × channel × tap, and of the biases, each summed over
-// every PARTS-th tile in a fixed order: reproducible. The sum over the parts is left to the caller.
+// The gradients of the weights, run × feature × channel × tap, and after them of the biases, each summed
+// over every PARTS-th tile in a fixed order: reproducible. The sum over the parts is left to the caller.
 //
 // A step multiplies eight positions, four neighbours in two rows. Steps go down the image, so the lower
 // two of the four rows that the taps read are the upper two of the next step.
@@ -225,8 +224,8 @@ __global__ void __launch_bounds__(WARPS* WARP, BLOCKS)
             const float* from = grad + (inside ? (i * Tile::OUT_H + y) * Tile::OUT_W + z : 0);
             if (at < IMAGES * AREA)
 #pragma unroll 8
-                for (int f = 0; f < FEATURES; ++f)
-                    copy(to + CHANNELS * STRIDE + f * STRIDE_G + at, from + f * plane, inside);
+                for (int f = 0; f < FEATURES; ++f, from += plane)
+                    copy(to + CHANNELS * STRIDE + f * STRIDE_G + at, from, inside);
         }
         commit_copies();
     };
@@ -298,10 +297,10 @@ __global__ void __launch_bounds__(WARPS* WARP, BLOCKS)
             }
     }
     __syncthreads();
-    const long long feature = ((long long)part * gridDim.z + run) * F + first_f;
+    const long long begin = (long long)part * gridDim.z * F * (C * TAPS + 1), feature = run * F + first_f;
     for (int i = threadIdx.x; i < FEATURES * OF_FEATURE; i += WARPS * WARP)
-        out[((feature + i / OF_FEATURE) * C + first_c) * TAPS + i % OF_FEATURE] =
+        out[begin + ((feature + i / OF_FEATURE) * C + first_c) * TAPS + i % OF_FEATURE] =
             sums[i / OF_FEATURE * STRIDE_S + i % OF_FEATURE];
     if (first_c == 0 && threadIdx.x < FEATURES)
-        out_bias[feature + threadIdx.x] = sums[FEATURES * STRIDE_S + threadIdx.x];
+        out_bias[begin + feature + threadIdx.x] = sums[FEATURES * STRIDE_S + threadIdx.x];
 }

@@ -237,15 +237,16 @@ def convolve_gradients(x: Tensor, grad: Tensor, padding: int) -> tuple[Tensor, T
     plan = _best(gradient_plans, convolution, device)
     blocks = features // _BLOCK * math.ceil(channels / _BLOCK)
     parts = _parts(plan.tile.count(batch), blocks * runs, device.processors * plan.blocks)
-    weights = x.new_empty(parts, runs, features, channels, KERNEL, KERNEL)
-    biases = x.new_empty(parts, runs, features)
+    sizes = runs * features * channels * _TAPS, runs * features
+    sums = x.new_empty(parts, sum(sizes))
     _kernel(plan, False, x.device)(
         (blocks, parts, runs),
         (plan.warps * _WARP, 1, 1),
-        [x, grad, weights, biases, batch, *x.stride()[:3]],
+        [x, grad, *sums.split(sizes, 1), batch, *x.stride()[:3]],
         plan.shared_bytes,
     )
-    return weights.sum(0), biases.sum(0)
+    weights, biases = sums.sum(0).split(sizes)
+    return weights.view(runs, features, channels, KERNEL, KERNEL), biases.view(runs, features)
 
 
 def _parts(tiles: int, blocks: int, at_once: int) -> int:
