@@ -96,9 +96,12 @@ __global__ void __launch_bounds__(WARPS* WARP, BLOCKS)
     constexpr int STAGES = C / CHANNELS, AHEAD = STAGES < 2 ? STAGES : 2;  // copied before they are used
     constexpr int KEPT = STAGES < 3 ? STAGES : 3;                          // in shared memory
     constexpr int STRIDE = stride_of(IMAGES * Tile::AREA, 8);              // of a channel
-    constexpr int OF_STEP = 8 * FEATURES, STAGE = STEPS * OF_STEP + CHANNELS * STRIDE;
+    constexpr int MATRIX = CHANNELS * STRIDE, OF_STEP = 8 * FEATURES;  // where a stage has weights
+    constexpr int STAGE = MATRIX + STEPS * OF_STEP;
     constexpr int PER_IMAGE = (Tile::POSITIONS + 15) / 16, USED = IMAGES * PER_IMAGE;
     static_assert(WARPS * TILES >= USED && C % CHANNELS == 0 && F % FEATURES == 0, "");
+    // Positions beyond the last may read weights, but nothing beyond shared memory.
+    static_assert(MATRIX - STRIDE + (IMAGES - 1) * Tile::AREA + PER_IMAGE * 16 + Tile::shift(TAPS - 1) <= STAGE, "");
     extern __shared__ float shared[];
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int first_f = blockIdx.x % (F / FEATURES) * FEATURES;
@@ -111,9 +114,9 @@ __global__ void __launch_bounds__(WARPS* WARP, BLOCKS)
         float* const to = shared + stage % KEPT * STAGE;
         const float4* const from = reinterpret_cast<const float4*>(weights + stage * STEPS * OF_STEP);
         for (int i = threadIdx.x; i < STEPS * OF_STEP / 4; i += WARPS * WARP)
-            copy(reinterpret_cast<float4*>(to) + i, from + i);
+            copy(reinterpret_cast<float4*>(to + MATRIX) + i, from + i);
         tile.template load<CHANNELS, WARPS * WARP, STRIDE>(
-            x + (long long)stage * CHANNELS * stride_c, stride_c, stride_b, batch, to + STEPS * OF_STEP);
+            x + (long long)stage * CHANNELS * stride_c, stride_c, stride_b, batch, to);
     };
 
     int start[TILES];  // of this thread's elements of x
@@ -121,7 +124,7 @@ __global__ void __launch_bounds__(WARPS* WARP, BLOCKS)
     for (int t = 0; t < TILES; ++t) {
         int index = warp * TILES + t, c = lane % 4 < CHANNELS ? lane % 4 : 0;  // others have no weight
         index = index < USED ? index : 0;
-        start[t] = STEPS * OF_STEP + c * STRIDE + index / PER_IMAGE * Tile::AREA + index % PER_IMAGE * 16 + lane / 4;
+        start[t] = c * STRIDE + index / PER_IMAGE * Tile::AREA + index % PER_IMAGE * 16 + lane / 4;
         for (int n = 0; n < 4; ++n)
             for (int i = 0; i < 4; ++i)
                 total[t][n][i] = BIAS ? bias[run * F + first_f + 8 * n + lane % 4 * 2 + i % 2] : 0.0f;
@@ -136,21 +139,21 @@ __global__ void __launch_bounds__(WARPS* WARP, BLOCKS)
         __syncthreads();  // what was copied is there, and the stage before is not used any more
         if (stage + AHEAD < STAGES) load(stage + AHEAD);
         commit_copies();
-        const float* const matrix = shared + stage % KEPT * STAGE;
+        const float* const first = shared + stage % KEPT * STAGE;
 #pragma unroll
         for (int step = 0; step < STEPS; ++step) {
             const int tap = IS_FEW ? 2 * step : step;
             const int half = IS_FEW ? (tap + 1 < TAPS ? Tile::shift(tap + 1) - Tile::shift(tap) : 0) : 4 * STRIDE;
-            const float4* b = reinterpret_cast<const float4*>(matrix + step * OF_STEP) + lane;
-            const float4 first = b[0], second = b[WARP];
+            const float4* matrix = reinterpret_cast<const float4*>(first + MATRIX + step * OF_STEP) + lane;
+            const float4 b = matrix[0], b_next = matrix[WARP];
 #pragma unroll
             for (int t = 0; t < TILES; ++t) {
-                const float* at = matrix + start[t] + Tile::shift(tap);
+                const float* at = first + start[t] + Tile::shift(tap);
                 const float a[4] = {at[0], at[8], at[half], at[half + 8]};
-                multiply(total[t][0], a, first.x, first.y);
-                multiply(total[t][1], a, first.z, first.w);
-                multiply(total[t][2], a, second.x, second.y);
-                multiply(total[t][3], a, second.z, second.w);
+                multiply(total[t][0], a, b.x, b.y);
+                multiply(total[t][1], a, b.z, b.w);
+                multiply(total[t][2], a, b_next.x, b_next.y);
+                multiply(total[t][3], a, b_next.z, b_next.w);
             }
         }
     }
