@@ -3,7 +3,9 @@
 
 #include <ucontext.h>
 
+#include <cassert>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -20,7 +22,7 @@ struct float4 { float x, y, z, w; };
 
 static Index threadIdx, blockIdx, gridDim;
 constexpr int SHARED_FLOATS = 1 << 16;
-float shared[SHARED_FLOATS];
+alignas(16) float shared[SHARED_FLOATS];
 
 struct Barrier { int arrived = 0, generation = 0; };
 struct Copy { float* to; float value; int group; };
@@ -51,13 +53,14 @@ static void wait_at(Barrier& barrier, int size) {
 static void __syncthreads() { wait_at(block.of_block, (int)block.threads.size()); }
 static void sync_warp() { wait_at(block.of_warps[block.current / 32], 32); }
 
-static void copy(float* to, const float* from, bool inside) {
+template <int WIDTH>
+static void copy(float* to, const float* from, bool inside = true) {
+    assert((uintptr_t)to % (4 * WIDTH) == 0 && (uintptr_t)from % (4 * WIDTH) == 0);
     Copies& copies = block.copies[block.current];
-    copies.pending.push_back({to, inside ? *from : 0, copies.committed});
-    *to = NAN;
-}
-static void copy(float4* to, const float4* from) {
-    for (int i = 0; i < 4; ++i) copy((float*)to + i, (const float*)from + i, true);
+    for (int i = 0; i < WIDTH; ++i) {
+        copies.pending.push_back({to + i, inside ? from[i] : 0, copies.committed});
+        to[i] = NAN;
+    }
 }
 static void commit_copies() { ++block.copies[block.current].committed; }
 template <int PENDING>

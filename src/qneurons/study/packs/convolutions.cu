@@ -10,15 +10,15 @@ constexpr int TAPS = 9, WARP = 32, FEATURES = 32;  // features at a time
 constexpr int FEW = 4;  // channels at most, if their taps are multiplied together
 
 #ifndef EMULATED
-// Starts a copy to shared memory, of 0 where `inside` is false.
-__device__ inline void copy(float* to, const float* from, bool inside) {
+// Starts a copy of `WIDTH` numbers to shared memory, of zeros where `inside` is false.
+template <int WIDTH>
+__device__ inline void copy(float* to, const float* from, bool inside = true) {
     unsigned at = __cvta_generic_to_shared(to);
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(at), "l"(from), "r"(inside ? 4 : 0));
-}
-
-__device__ inline void copy(float4* to, const float4* from) {
-    unsigned at = __cvta_generic_to_shared(to);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from));
+    int bytes = inside ? 4 * WIDTH : 0;
+    if constexpr (WIDTH == 4)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes));
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(4 * WIDTH), "r"(bytes));
 }
 
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;"); }
@@ -48,6 +48,11 @@ __device__ constexpr int stride_of(int size, int spread) {
     return spread * (units % 2 ? units : units + 1);
 }
 
+// How many numbers may be copied at once, if rows have multiples of both sizes.
+__device__ constexpr int width_of(int size, int other) {
+    return size % 4 == 0 && other % 4 == 0 ? 4 : size % 2 == 0 && other % 2 == 0 ? 2 : 1;
+}
+
 // What a block reads and writes: `ROWS` rows of the output of `IMAGES` images.
 template <int H_, int W_, int PADDING_, int ROWS_, int IMAGES_>
 struct Tile {
@@ -55,7 +60,7 @@ struct Tile {
     static constexpr int OUT_H = H + 2 * PADDING - 2, OUT_W = W + 2 * PADDING - 2;
     static constexpr int COLUMNS = (OUT_W + 3) / 4 * 4;  // that gradients are read in
     static constexpr int PITCH = W + PADDING;
-    static constexpr int AREA = (ROWS + 1) * PITCH + COLUMNS + 2;  // of an image in shared memory
+    static constexpr int AREA = ((ROWS + 1) * PITCH + COLUMNS + 5) / 4 * 4;  // of an image in shared memory
     static constexpr int POSITIONS = ROWS * PITCH;
     static constexpr int IN_IMAGE = (OUT_H + ROWS - 1) / ROWS;  // tiles
 
@@ -67,15 +72,17 @@ struct Tile {
     // Starts to copy the images of some channels. A thread copies the same positions of each.
     template <int CHANNELS, int THREADS, int STRIDE>
     __device__ void load(const float* x, int stride_c, int stride_b, int batch, float* to) const {
+        constexpr int WIDTH = width_of(W, PADDING);
 #pragma unroll
-        for (int begin = 0; begin < IMAGES * AREA; begin += THREADS) {
-            int at = begin + threadIdx.x, i = image + at / AREA;
+        for (int begin = 0; begin < IMAGES * AREA; begin += THREADS * WIDTH) {
+            int at = begin + threadIdx.x * WIDTH, i = image + at / AREA;
             int y = row + at % AREA / PITCH - PADDING, z = at % AREA % PITCH - PADDING;
             bool inside = i < batch && y >= 0 && y < H && z >= 0;
             const float* from = x + (inside ? (long long)i * stride_b + y * W + z : 0);
             if (at < IMAGES * AREA)
 #pragma unroll 8
-                for (int c = 0; c < CHANNELS; ++c, from += stride_c) copy(to + c * STRIDE + at, from, inside);
+                for (int c = 0; c < CHANNELS; ++c, from += stride_c)
+                    copy<WIDTH>(to + c * STRIDE + at, from, inside);
         }
     }
 
@@ -112,9 +119,8 @@ __global__ void __launch_bounds__(WARPS* WARP, BLOCKS)
 
     auto load = [&](int stage) {
         float* const to = shared + stage % KEPT * STAGE;
-        const float4* const from = reinterpret_cast<const float4*>(weights + stage * STEPS * OF_STEP);
-        for (int i = threadIdx.x; i < STEPS * OF_STEP / 4; i += WARPS * WARP)
-            copy(reinterpret_cast<float4*>(to + MATRIX) + i, from + i);
+        for (int i = threadIdx.x * 4; i < STEPS * OF_STEP; i += WARPS * WARP * 4)
+            copy<4>(to + MATRIX + i, weights + stage * STEPS * OF_STEP + i);
         tile.template load<CHANNELS, WARPS * WARP, STRIDE>(
             x + (long long)stage * CHANNELS * stride_c, stride_c, stride_b, batch, to);
     };
@@ -219,16 +225,17 @@ __global__ void __launch_bounds__(WARPS* WARP, BLOCKS)
     auto load = [&](int index, float* to) {
         const Tile tile(index);
         tile.template load<CHANNELS, WARPS * WARP, STRIDE>(x, stride_c, stride_b, batch, to);
+        constexpr int WIDTH = width_of(Tile::OUT_W, 0);
 #pragma unroll
-        for (int begin = 0; begin < IMAGES * AREA; begin += WARPS * WARP) {
-            int at = begin + threadIdx.x, i = tile.image + at / AREA;
+        for (int begin = 0; begin < IMAGES * AREA; begin += WARPS * WARP * WIDTH) {
+            int at = begin + threadIdx.x * WIDTH, i = tile.image + at / AREA;
             int y = tile.row + at % AREA / COLUMNS, z = at % COLUMNS;
             bool inside = i < batch && y < Tile::OUT_H && z < Tile::OUT_W;
             const float* from = grad + (inside ? (i * Tile::OUT_H + y) * Tile::OUT_W + z : 0);
             if (at < IMAGES * AREA)
 #pragma unroll 8
                 for (int f = 0; f < FEATURES; ++f, from += plane)
-                    copy(to + CHANNELS * STRIDE + f * STRIDE_G + at, from, inside);
+                    copy<WIDTH>(to + CHANNELS * STRIDE + f * STRIDE_G + at, from, inside);
         }
         commit_copies();
     };

@@ -81,7 +81,7 @@ class Tile:
 
     @property
     def area(self) -> int:
-        return (self.rows + KERNEL - 2) * self.pitch + self.columns + KERNEL - 1
+        return math.ceil(((self.rows + 1) * self.pitch + self.columns + 2) / 4) * 4
 
     @property
     def outputs(self) -> float:
@@ -210,10 +210,18 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int) -> Te
     _kernel(plan, bias is not None, x.device)(
         (plan.tile.count(batch) * features // _BLOCK, runs, 1),
         (plan.warps * _WARP, 1, 1),
-        [*tensors, batch, *x.stride()[:3]],
+        [*tensors, batch, *_strides(x)],
         plan.shared_bytes,
     )
     return out
+
+
+def _strides(x: Tensor) -> list[int]:
+    """Those of runs, channels and images. Up to 16 bytes are copied at once."""
+    *strides, width, _ = x.stride()
+    is_aligned = x.data_ptr() % 16 == 0 and not any(stride % width for stride in strides)
+    assert is_aligned, "images must begin at multiples of their rows, the first at one of 16 bytes"
+    return strides
 
 
 def arranged(weight: Tensor) -> Tensor:
@@ -242,7 +250,7 @@ def convolve_gradients(x: Tensor, grad: Tensor, padding: int) -> tuple[Tensor, T
     _kernel(plan, False, x.device)(
         (blocks, parts, runs),
         (plan.warps * _WARP, 1, 1),
-        [x, grad, *sums.split(sizes, 1), batch, *x.stride()[:3]],
+        [x, grad, *sums.split(sizes, 1), batch, *_strides(x)],
         plan.shared_bytes,
     )
     weights, biases = sums.sum(0).split(sizes)
