@@ -53,6 +53,23 @@ __device__ constexpr int width_of(int size, int other) {
     return size % 4 == 0 && other % 4 == 0 ? 4 : size % 2 == 0 && other % 2 == 0 ? 2 : 1;
 }
 
+// Starts to copy `PLANES` planes of `SIZE` numbers, by all threads. `find` returns where the first plane
+// has an element of shared memory, and whether it has it.
+template <int PLANES, int SIZE, int STRIDE, int WIDTH, int THREADS, typename Find>
+__device__ inline void copy_planes(float* to, long long plane, Find find) {
+    constexpr int PIECES = SIZE / WIDTH, TEAMS = THREADS < PIECES ? 1 : THREADS / PIECES;
+    const int team = threadIdx.x / PIECES;
+    if (team >= TEAMS) return;
+    for (int piece = threadIdx.x % PIECES; piece < PIECES; piece += THREADS) {
+        bool inside;
+        const float* from = find(piece * WIDTH, inside) + team * plane;
+        float* const at = to + team * STRIDE + piece * WIDTH;
+#pragma unroll 8
+        for (int i = 0; i < PLANES; i += TEAMS, from += TEAMS * plane)
+            if (i + team < PLANES) copy<WIDTH>(at + i * STRIDE, from, inside);
+    }
+}
+
 // What a block reads and writes: `ROWS` rows of the output of `IMAGES` images.
 template <int H_, int W_, int PADDING_, int ROWS_, int IMAGES_>
 struct Tile {
@@ -69,21 +86,14 @@ struct Tile {
     __device__ explicit Tile(int index)
         : image(index / IN_IMAGE * IMAGES), row(index % IN_IMAGE * ROWS) {}
 
-    // Starts to copy the images of some channels. A thread copies the same positions of each.
-    template <int CHANNELS, int THREADS, int STRIDE>
+    // Starts to copy the images of some channels.
+    template <int CHANNELS, int STRIDE, int THREADS>
     __device__ void load(const float* x, int stride_c, int stride_b, int batch, float* to) const {
-        constexpr int WIDTH = width_of(W, PADDING);
-#pragma unroll
-        for (int begin = 0; begin < IMAGES * AREA; begin += THREADS * WIDTH) {
-            int at = begin + threadIdx.x * WIDTH, i = image + at / AREA;
-            int y = row + at % AREA / PITCH - PADDING, z = at % AREA % PITCH - PADDING;
-            bool inside = i < batch && y >= 0 && y < H && z >= 0;
-            const float* from = x + (inside ? (long long)i * stride_b + y * W + z : 0);
-            if (at < IMAGES * AREA)
-#pragma unroll 8
-                for (int c = 0; c < CHANNELS; ++c, from += stride_c)
-                    copy<WIDTH>(to + c * STRIDE + at, from, inside);
-        }
+        copy_planes<CHANNELS, IMAGES * AREA, STRIDE, width_of(W, PADDING), THREADS>(to, stride_c, [&](int at, bool& inside) {
+            int i = image + at / AREA, y = row + at % AREA / PITCH - PADDING, z = at % AREA % PITCH - PADDING;
+            inside = i < batch && y >= 0 && y < H && z >= 0;
+            return x + (inside ? (long long)i * stride_b + y * W + z : 0);
+        });
     }
 
     // Where a tap reads, seen from the first.
@@ -121,7 +131,7 @@ __global__ void __launch_bounds__(WARPS* WARP, BLOCKS)
         float* const to = shared + stage % KEPT * STAGE;
         for (int i = threadIdx.x * 4; i < STEPS * OF_STEP; i += WARPS * WARP * 4)
             copy<4>(to + MATRIX + i, weights + stage * STEPS * OF_STEP + i);
-        tile.template load<CHANNELS, WARPS * WARP, STRIDE>(
+        tile.template load<CHANNELS, STRIDE, WARPS * WARP>(
             x + (long long)stage * CHANNELS * stride_c, stride_c, stride_b, batch, to);
     };
 
@@ -224,19 +234,13 @@ __global__ void __launch_bounds__(WARPS* WARP, BLOCKS)
 
     auto load = [&](int index, float* to) {
         const Tile tile(index);
-        tile.template load<CHANNELS, WARPS * WARP, STRIDE>(x, stride_c, stride_b, batch, to);
-        constexpr int WIDTH = width_of(Tile::OUT_W, 0);
-#pragma unroll
-        for (int begin = 0; begin < IMAGES * AREA; begin += WARPS * WARP * WIDTH) {
-            int at = begin + threadIdx.x * WIDTH, i = tile.image + at / AREA;
-            int y = tile.row + at % AREA / COLUMNS, z = at % COLUMNS;
-            bool inside = i < batch && y < Tile::OUT_H && z < Tile::OUT_W;
-            const float* from = grad + (inside ? (i * Tile::OUT_H + y) * Tile::OUT_W + z : 0);
-            if (at < IMAGES * AREA)
-#pragma unroll 8
-                for (int f = 0; f < FEATURES; ++f, from += plane)
-                    copy<WIDTH>(to + CHANNELS * STRIDE + f * STRIDE_G + at, from, inside);
-        }
+        tile.template load<CHANNELS, STRIDE, WARPS * WARP>(x, stride_c, stride_b, batch, to);
+        copy_planes<FEATURES, IMAGES * AREA, STRIDE_G, width_of(Tile::OUT_W, 0), WARPS * WARP>(
+            to + CHANNELS * STRIDE, plane, [&](int at, bool& inside) {
+                int i = tile.image + at / AREA, y = tile.row + at % AREA / COLUMNS, z = at % COLUMNS;
+                inside = i < batch && y < Tile::OUT_H && z < Tile::OUT_W;
+                return grad + (inside ? (i * Tile::OUT_H + y) * Tile::OUT_W + z : 0);
+            });
         commit_copies();
     };
 
