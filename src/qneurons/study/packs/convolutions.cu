@@ -53,11 +53,18 @@ __device__ constexpr int width_of(int size, int other) {
     return size % 4 == 0 && other % 4 == 0 ? 4 : size % 2 == 0 && other % 2 == 0 ? 2 : 1;
 }
 
+// Into how many teams to divide threads, if each has equally many planes and a thread for every piece.
+__device__ constexpr int teams_of(int threads, int pieces, int planes) {
+    int teams = 1;
+    while (2 * teams * pieces <= threads && planes % (2 * teams) == 0) teams *= 2;
+    return teams;
+}
+
 // Starts to copy `PLANES` planes of `SIZE` numbers, by all threads. `find` returns where the first plane
 // has an element of shared memory, and whether it has it.
 template <int PLANES, int SIZE, int STRIDE, int WIDTH, int THREADS, typename Find>
 __device__ inline void copy_planes(float* to, long long plane, Find find) {
-    constexpr int PIECES = SIZE / WIDTH, TEAMS = THREADS < PIECES ? 1 : THREADS / PIECES;
+    constexpr int PIECES = SIZE / WIDTH, TEAMS = teams_of(THREADS, PIECES, PLANES);
     const int team = threadIdx.x / PIECES;
     if (team >= TEAMS) return;
     for (int piece = threadIdx.x % PIECES; piece < PIECES; piece += THREADS) {
@@ -66,7 +73,7 @@ __device__ inline void copy_planes(float* to, long long plane, Find find) {
         float* const at = to + team * STRIDE + piece * WIDTH;
 #pragma unroll 8
         for (int i = 0; i < PLANES; i += TEAMS, from += TEAMS * plane)
-            if (i + team < PLANES) copy<WIDTH>(at + i * STRIDE, from, inside);
+            copy<WIDTH>(at + i * STRIDE, from, inside);
     }
 }
 
