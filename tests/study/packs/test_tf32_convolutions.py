@@ -106,6 +106,19 @@ def test_plans_fit_into_the_shared_memory(plans, kilobytes):
             assert plan.blocks * (plan.shared_bytes + 1024) <= (kilobytes + 1) * 1024
 
 
+def test_parts_fill_the_device_once():
+    assert tf32._parts(tiles=8, blocks=1, at_once=4) == 4
+    assert tf32._parts(tiles=8, blocks=4, at_once=4) == 1
+    assert tf32._parts(tiles=2, blocks=1, at_once=132) == 2  # no part without a tile
+
+
+def test_images_must_be_aligned():
+    with pytest.raises(AssertionError, match="images must begin"):
+        tf32._strides(torch.empty(1 + 32 * 16)[1:].view(1, 32, 1, 4, 4))
+    with pytest.raises(AssertionError, match="images must begin"):
+        tf32._strides(torch.empty(32 * 17).as_strided((1, 32, 1, 4, 4), (0, 17, 17, 4, 1)))
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("name", LAYERS)

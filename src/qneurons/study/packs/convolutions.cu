@@ -18,7 +18,8 @@ __device__ inline void copy(float* to, const float* from, bool inside = true) {
     if constexpr (WIDTH == 4)
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes));
     else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(4 * WIDTH), "r"(bytes));
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(4 * WIDTH),
+                     "r"(bytes));
 }
 
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;"); }
@@ -60,8 +61,8 @@ __device__ constexpr int teams_of(int threads, int pieces, int planes) {
     return teams;
 }
 
-// Starts to copy `PLANES` planes of `SIZE` numbers, by all threads. `find` returns where the first plane
-// has an element of shared memory, and whether it has it.
+// Starts to copy `PLANES` planes of `SIZE` numbers. `find` returns the address of a number in the first
+// plane and says whether it exists.
 template <int PLANES, int SIZE, int STRIDE, int WIDTH, int THREADS, typename Find>
 __device__ inline void copy_planes(float* to, long long plane, Find find) {
     constexpr int PIECES = SIZE / WIDTH, TEAMS = teams_of(THREADS, PIECES, PLANES);
@@ -84,7 +85,7 @@ struct Tile {
     static constexpr int OUT_H = H + 2 * PADDING - 2, OUT_W = W + 2 * PADDING - 2;
     static constexpr int COLUMNS = (OUT_W + 3) / 4 * 4;  // that gradients are read in
     static constexpr int PITCH = W + PADDING;
-    static constexpr int AREA = ((ROWS + 1) * PITCH + COLUMNS + 5) / 4 * 4;  // of an image in shared memory
+    static constexpr int AREA = ((ROWS + 1) * PITCH + COLUMNS + 2 + 3) / 4 * 4;  // of an image, in fours
     static constexpr int POSITIONS = ROWS * PITCH;
     static constexpr int IN_IMAGE = (OUT_H + ROWS - 1) / ROWS;  // tiles
 
@@ -96,11 +97,12 @@ struct Tile {
     // Starts to copy the images of some channels.
     template <int CHANNELS, int STRIDE, int THREADS>
     __device__ void load(const float* x, int stride_c, int stride_b, int batch, float* to) const {
-        copy_planes<CHANNELS, IMAGES * AREA, STRIDE, width_of(W, PADDING), THREADS>(to, stride_c, [&](int at, bool& inside) {
+        auto find = [&](int at, bool& inside) {
             int i = image + at / AREA, y = row + at % AREA / PITCH - PADDING, z = at % AREA % PITCH - PADDING;
             inside = i < batch && y >= 0 && y < H && z >= 0;
             return x + (inside ? (long long)i * stride_b + y * W + z : 0);
-        });
+        };
+        copy_planes<CHANNELS, IMAGES * AREA, STRIDE, width_of(W, PADDING), THREADS>(to, stride_c, find);
     }
 
     // Where a tap reads, seen from the first.
@@ -125,7 +127,7 @@ __global__ void __launch_bounds__(WARPS* WARP, BLOCKS)
     constexpr int PER_IMAGE = (Tile::POSITIONS + 15) / 16, USED = IMAGES * PER_IMAGE;
     static_assert(WARPS * TILES >= USED && C % CHANNELS == 0 && F % FEATURES == 0, "");
     // Positions beyond the last may read weights, but nothing beyond shared memory.
-    static_assert(MATRIX - STRIDE + (IMAGES - 1) * Tile::AREA + PER_IMAGE * 16 + Tile::shift(TAPS - 1) <= STAGE, "");
+    static_assert(MATRIX + PER_IMAGE * 16 + Tile::shift(TAPS - 1) <= Tile::AREA + STAGE, "");
     extern __shared__ float shared[];
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const int first_f = blockIdx.x % (F / FEATURES) * FEATURES;
@@ -242,12 +244,13 @@ __global__ void __launch_bounds__(WARPS* WARP, BLOCKS)
     auto load = [&](int index, float* to) {
         const Tile tile(index);
         tile.template load<CHANNELS, STRIDE, WARPS * WARP>(x, stride_c, stride_b, batch, to);
+        auto find = [&](int at, bool& inside) {
+            int i = tile.image + at / AREA, y = tile.row + at % AREA / COLUMNS, z = at % COLUMNS;
+            inside = i < batch && y < Tile::OUT_H && z < Tile::OUT_W;
+            return grad + (inside ? (i * Tile::OUT_H + y) * Tile::OUT_W + z : 0);
+        };
         copy_planes<FEATURES, IMAGES * AREA, STRIDE_G, width_of(Tile::OUT_W, 0), WARPS * WARP>(
-            to + CHANNELS * STRIDE, plane, [&](int at, bool& inside) {
-                int i = tile.image + at / AREA, y = tile.row + at % AREA / COLUMNS, z = at % COLUMNS;
-                inside = i < batch && y < Tile::OUT_H && z < Tile::OUT_W;
-                return grad + (inside ? (i * Tile::OUT_H + y) * Tile::OUT_W + z : 0);
-            });
+            to + CHANNELS * STRIDE, plane, find);
         commit_copies();
     };
 
@@ -255,8 +258,8 @@ __global__ void __launch_bounds__(WARPS* WARP, BLOCKS)
     float total[2][COUNT][4] = {}, of_biases[2][2] = {};
     int start[IS_FEW ? COUNT : 1];  // of this thread's elements of x
     for (int n = 0; n < (IS_FEW ? COUNT : 1); ++n) {
-        int k = n * 8 + lane / 4;
-        start[n] = IS_FEW ? k % OF_FEATURE / TAPS * STRIDE + Tile::shift(k % TAPS) : (group * 8 + lane / 4) * STRIDE;
+        int c = group * 8 + lane / 4, k = (n * 8 + lane / 4) % OF_FEATURE;
+        start[n] = IS_FEW ? k / TAPS * STRIDE + Tile::shift(k % TAPS) : c * STRIDE;
     }
     load(part, shared);
     for (int index = part, stage = 0; index < tiles; index += parts, stage = 1 - stage) {
