@@ -153,8 +153,11 @@ def gradient_plans(convolution: Convolution, device: Device) -> Iterator[Plan]:
         blocks = _blocks(device, shared_bytes, warps, 80 if is_few else 128)
         if blocks == 0:
             continue
-        multiply = 2 * math.ceil(channels * _TAPS / _BLOCK) * tile.images * area
-        work = (1.1 if blocks == 1 else 1.0) * max(multiply + copied / 16, 0.2 * copied)
+        shares = warps if is_few else 8 * warps // channels
+        of_share = math.ceil(tile.images * tile.columns / 4 / shares)  # columns, by four
+        multiply = 2 * math.ceil(channels * _TAPS / _BLOCK) * tile.rows * 4 * shares * of_share
+        exposed = 1 + 1.6 / warps if blocks == 1 else 1.0
+        work = exposed * max(multiply + copied / 16, 0.2 * copied)
         cost = (work + 300 + 1000 / blocks) / tile.outputs
         yield Plan(tile, warps, 0, shared_bytes, blocks, cost)
 
