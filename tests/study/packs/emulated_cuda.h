@@ -1,8 +1,13 @@
 // Runs a CUDA kernel on a CPU: the threads of a block are coroutines that take turns at barriers.
+// Where a copy goes there is NaN from its start until its thread waits for it.
 
 #include <ucontext.h>
 
+#include <cassert>
+#include <cmath>
+#include <cstdint>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <vector>
 
@@ -17,15 +22,18 @@ struct float4 { float x, y, z, w; };
 
 static Index threadIdx, blockIdx, gridDim;
 constexpr int SHARED_FLOATS = 1 << 16;
-float shared[SHARED_FLOATS];
+alignas(16) float shared[SHARED_FLOATS];
 
 struct Barrier { int arrived = 0, generation = 0; };
+struct Copy { float* to; float value; int group; };
+struct Copies { std::deque<Copy> pending; int committed = 0; };
 
 static struct Block {
     static constexpr int STACK = 1 << 16;
     std::vector<ucontext_t> threads;
     std::vector<bool> is_running;
     std::vector<Barrier> of_warps;
+    std::vector<Copies> copies;
     Barrier of_block;
     ucontext_t scheduler;
     std::function<void()> body;
@@ -45,11 +53,22 @@ static void wait_at(Barrier& barrier, int size) {
 static void __syncthreads() { wait_at(block.of_block, (int)block.threads.size()); }
 static void sync_warp() { wait_at(block.of_warps[block.current / 32], 32); }
 
-static void copy(float* to, const float* from, bool inside) { *to = inside ? *from : 0; }
-static void copy(float4* to, const float4* from) { *to = *from; }
-static void commit_copies() {}
+template <int WIDTH>
+static void copy(float* to, const float* from, bool inside = true) {
+    assert((uintptr_t)to % (4 * WIDTH) == 0 && (uintptr_t)from % (4 * WIDTH) == 0);
+    Copies& copies = block.copies[block.current];
+    for (int i = 0; i < WIDTH; ++i) {
+        copies.pending.push_back({to + i, inside ? from[i] : 0, copies.committed});
+        to[i] = NAN;
+    }
+}
+static void commit_copies() { ++block.copies[block.current].committed; }
 template <int PENDING>
-static void wait_for_copies() {}
+static void wait_for_copies() {
+    Copies& copies = block.copies[block.current];
+    for (auto& of = copies.pending; !of.empty() && of[0].group < copies.committed - PENDING; of.pop_front())
+        *of[0].to = of[0].value;
+}
 
 static void multiply(float (&d)[4], const float (&a)[4], float b0, float b1) {
     int lane = threadIdx.x % 32, row = lane / 4, column = lane % 4;
@@ -99,6 +118,7 @@ static bool launch(Index grid, int num_threads, int shared_bytes, std::function<
                 block.threads.assign(num_threads, {});
                 block.is_running.assign(num_threads, true);
                 block.of_warps.assign(num_threads / 32, {});
+                block.copies.assign(num_threads, {});
                 block.of_block = {};
                 for (int i = 0; i < num_threads; ++i) {
                     getcontext(&block.threads[i]);

@@ -26,10 +26,12 @@ extern "C" bool run(const int* grid, int threads, int shared_bytes,
 """
 LAYERS = {  # channels, features, height, width, padding
     "odd": (32, 32, 7, 5, 1),
-    "wide": (32, 32, 6, 23, 0),
+    "wide": (32, 32, 6, 24, 0),
     "more features": (32, 64, 6, 6, 0),
     "gradient of x": (64, 32, 6, 6, 2),
     "two blocks": (64, 64, 7, 7, 1),
+    "one channel": (1, 32, 9, 10, 0),
+    "three channels": (3, 64, 8, 7, 1),
 }
 
 
@@ -96,12 +98,25 @@ def test_plans_fit_into_the_shared_memory(plans, kilobytes):
     for network in ("mnist-cnn", "cifar-cnn"):
         run = load_study(f"paper-{network}").runs[0]
         for layer, size in layers_of(network, DATASETS[run.dataset].shape):
-            if layer.kind != "convolution" or size[0] < 32:
+            if layer.kind != "convolution":
                 continue
             shape = tf32.Convolution(size[0], layer.features, *size[1:], int(layer.same))
             plan = tf32._best(plans, shape, device)
             assert plan.shared_bytes <= kilobytes * 1024
             assert plan.blocks * (plan.shared_bytes + 1024) <= (kilobytes + 1) * 1024
+
+
+def test_parts_fill_the_device_once():
+    assert tf32._parts(tiles=8, blocks=1, at_once=4) == 4
+    assert tf32._parts(tiles=8, blocks=4, at_once=4) == 1
+    assert tf32._parts(tiles=2, blocks=1, at_once=132) == 2  # no part without a tile
+
+
+def test_images_must_be_aligned():
+    with pytest.raises(AssertionError, match="images must begin"):
+        tf32._strides(torch.empty(1 + 32 * 16)[1:].view(1, 32, 1, 4, 4))
+    with pytest.raises(AssertionError, match="images must begin"):
+        tf32._strides(torch.empty(32 * 17).as_strided((1, 32, 1, 4, 4), (0, 17, 17, 4, 1)))
 
 
 @pytest.mark.gpu

@@ -1,22 +1,25 @@
 """The convolutions of a pack in tf32: chooses the tiles of ``convolutions.cu`` and launches it."""
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from qneurons.study.networks import KERNEL
 from qneurons.torch_internals import compile_cuda
 
 _SOURCE = Path(__file__).with_name("convolutions.cu").read_text()
-_TAPS, _WARP, _BLOCK = KERNEL**2, 32, 32  # a block has so many channels and features at a time
+_TAPS, _WARP, _BLOCK = KERNEL**2, 32, 32  # a block has so many features, and channels for gradients
+_FEW = 4  # channels at most, if their taps are multiplied together
+_STAGE, _KEPT = 8, 3  # channels that are copied at a time, and how many times in shared memory
 _REGISTERS = 65536  # of a multiprocessor
-_WAVES = 4  # of blocks that sum gradients: fewer leave multiprocessors idle at the end
 
 
 class Device(NamedTuple):
@@ -70,11 +73,15 @@ class Tile:
 
     @property
     def pitch(self) -> int:
-        return self.of.width + 2 * self.of.padding
+        return self.of.width + self.of.padding
+
+    @property
+    def columns(self) -> int:
+        return math.ceil(self.of.size[1] / 4) * 4
 
     @property
     def area(self) -> int:
-        return (self.rows + KERNEL - 1) * self.pitch
+        return math.ceil(((self.rows + 1) * self.pitch + self.columns + 2) / 4) * 4
 
     @property
     def outputs(self) -> float:
@@ -106,43 +113,58 @@ def _blocks(device: Device, shared_bytes: int, warps: int, registers: int) -> in
     if shared_bytes > device.shared_bytes_of_block:
         return 0
     by_memory = device.shared_bytes // (shared_bytes + 1024)  # a block needs 1 KiB for itself
-    return min(by_memory, _REGISTERS // (registers * warps * _WARP))
+    most_warps = 4 * (_REGISTERS // 4 // (registers * _WARP))  # four schedulers have equal shares
+    return min(by_memory, most_warps // warps)
 
 
-# The costs were fitted to 102 plans on an H200, and follow their times within a tenth.
+# The costs estimate the cycles of a multiprocessor: 2 to multiply 16 × 8 × 8 numbers, and 0.2 to
+# copy or to store a number. What a block does besides multiplying is hidden by other blocks.
 
 
 def forward_plans(convolution: Convolution, device: Device) -> Iterator[Plan]:
-    steps = _TAPS * convolution.channels / 8
+    channels, steps = convolution.channels, _steps(convolution.channels)
+    is_few = channels <= _FEW
+    matrix = _BLOCK * 8 * steps
     for tile in convolution.tiles():
-        floats = _BLOCK * (_stride(tile.images * tile.area, 8) + _TAPS * _BLOCK)
-        floats = max(floats, _BLOCK * _stride(tile.images * tile.rows * tile.pitch, 4))
+        copied = channels * _stride(tile.images * tile.area, 8) + matrix
+        kept = copied if is_few else _KEPT * copied * _STAGE // channels
+        floats = max(kept, _BLOCK * _stride(tile.images * tile.rows * tile.pitch, 4))
         positions = tile.images * math.ceil(tile.rows * tile.pitch / 16)
         for products in (3, 4, 5):
             warps = math.ceil(positions / products)
-            blocks = _blocks(device, 4 * floats, warps, 72 + 16 * products)
+            blocks = _blocks(device, 4 * floats, warps, (48 if is_few else 72) + 16 * products)
             if warps > 16 or blocks == 0:
                 continue
-            multiply = 8 * steps * warps * products
-            copy = 0.375 * convolution.channels * (tile.images * tile.area + _TAPS * _BLOCK)
-            copy += 32 * warps * products
-            cost = (multiply + copy / blocks) / tile.outputs
+            moved = 0.2 * (copied + _BLOCK * tile.outputs)
+            cost = max(8 * steps * warps * products + (moved + 3000) / blocks, moved) / tile.outputs
             yield Plan(tile, warps, products, 4 * floats, blocks, cost)
 
 
 def gradient_plans(convolution: Convolution, device: Device) -> Iterator[Plan]:
-    warps = 8
-    for tile in convolution.tiles():
-        area = math.ceil(tile.rows * tile.pitch / 8) * 8
-        stage = _stride(tile.images * tile.area + 10, 4) + _stride(tile.images * area, 4)
-        shared_bytes = 4 * _BLOCK * max(2 * stage, _BLOCK * _TAPS + 1)
-        blocks = _blocks(device, shared_bytes, warps, 128)
+    is_few = convolution.channels <= _FEW
+    channels = convolution.channels if is_few else _BLOCK
+    for tile, warps in itertools.product(convolution.tiles(), (16, 8)):
+        if tile.rows % 2:  # two are multiplied together
+            tile = replace(tile, rows=tile.rows + 1)
+        area = tile.rows * tile.columns
+        copied = channels * _stride(tile.images * tile.area, 4)
+        copied += _BLOCK * _stride(tile.images * area, 4)
+        shared_bytes = 4 * max(2 * copied, _BLOCK * (channels * _TAPS + 5))
+        blocks = _blocks(device, shared_bytes, warps, 80 if is_few else 128)
         if blocks == 0:
             continue
-        work = tile.images * (3.5 * _TAPS * area + 2 * (tile.area + area))
-        exposed = 1.1 if blocks == 1 else 1.0
-        cost = (exposed * work + 300 + 1000 / blocks) / tile.outputs
+        shares = warps if is_few else 8 * warps // channels
+        of_share = math.ceil(tile.images * tile.columns / 4 / shares)  # columns, by four
+        multiply = 2 * math.ceil(channels * _TAPS / _BLOCK) * tile.rows * 4 * shares * of_share
+        exposed = 1 + 1.6 / warps if blocks == 1 else 1.0
+        work = exposed * max(multiply + copied / 16, 0.2 * copied)
+        cost = (work + 300 + 1000 / blocks) / tile.outputs
         yield Plan(tile, warps, 0, shared_bytes, blocks, cost)
+
+
+def _steps(channels: int) -> int:
+    """How many products of eight of (channel, tap) a convolution takes."""
+    return math.ceil(_TAPS / 2) if channels <= _FEW else _TAPS * channels // 8
 
 
 @functools.cache
@@ -174,7 +196,8 @@ def _kernel(plan: Plan, has_bias: bool, device: torch.device) -> Any:
 
 def is_supported(x: Tensor, features: int) -> bool:
     """True if the kernels can be used for x on its device."""
-    fits = x.shape[1] % _BLOCK == 0 and features % _BLOCK == 0
+    channels = x.shape[1]
+    fits = (channels <= _FEW or channels % _BLOCK == 0) and features % _BLOCK == 0
     has_tf32 = not torch.version.hip and torch.cuda.get_device_capability(x.device) >= (8, 0)
     return fits and has_tf32
 
@@ -190,17 +213,30 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int) -> Te
     _kernel(plan, bias is not None, x.device)(
         (plan.tile.count(batch) * features // _BLOCK, runs, 1),
         (plan.warps * _WARP, 1, 1),
-        [*tensors, batch, *x.stride()[:3]],
+        [*tensors, batch, *_strides(x)],
         plan.shared_bytes,
     )
     return out
 
 
+def _strides(x: Tensor) -> list[int]:
+    """Those of runs, channels and images. Up to 16 bytes are copied at once."""
+    *strides, width, _ = x.stride()
+    is_aligned = x.data_ptr() % 16 == 0 and not any(stride % width for stride in strides)
+    assert is_aligned, "images must begin at multiples of their rows, the first at one of 16 bytes"
+    return strides
+
+
 def arranged(weight: Tensor) -> Tensor:
     """Weights in the order in which the threads of ``convolve`` read them."""
-    # run, features by (block, pair, in pair, 8), channels by (block, step, half, 4), tap
-    split = weight.flatten(3).unflatten(2, (-1, 4, 2, 4)).unflatten(1, (-1, 2, 2, 8))
-    return split.permute(0, 1, 5, 9, 6, 2, 4, 8, 3, 7).contiguous()
+    taps, channels = weight.flatten(3), weight.shape[2]
+    if channels <= _FEW:  # a step has two taps of four channels
+        padded = F.pad(taps, (0, 1, 0, _FEW - channels)).unflatten(3, (-1, 2))
+        steps = padded.permute(0, 1, 4, 2, 3).unsqueeze(2)
+    else:  # a tap of twice four
+        steps = taps.unflatten(2, (-1, 2, 4))
+    # run, features by (block, pair, in pair, 8), stage, half of a step, 4 channels, step
+    return steps.unflatten(1, (-1, 2, 2, 8)).permute(0, 1, 5, 8, 2, 4, 7, 3, 6).contiguous()
 
 
 def convolve_gradients(x: Tensor, grad: Tensor, padding: int) -> tuple[Tensor, Tensor]:
@@ -210,15 +246,25 @@ def convolve_gradients(x: Tensor, grad: Tensor, padding: int) -> tuple[Tensor, T
     convolution = Convolution.of(x, features, padding)
     device = _device(x.device)
     plan = _best(gradient_plans, convolution, device)
-    blocks = features // _BLOCK * (channels // _BLOCK)
-    wanted = math.ceil(_WAVES * device.processors * plan.blocks / (blocks * runs))
-    parts = min(wanted, plan.tile.count(batch))
-    weights = x.new_empty(parts, runs, features, channels, KERNEL, KERNEL)
-    biases = x.new_empty(parts, runs, features)
+    blocks = features // _BLOCK * math.ceil(channels / _BLOCK)
+    parts = _parts(plan.tile.count(batch), blocks * runs, device.processors * plan.blocks)
+    sizes = runs * features * channels * _TAPS, runs * features
+    sums = x.new_empty(parts, sum(sizes))
     _kernel(plan, False, x.device)(
         (blocks, parts, runs),
         (plan.warps * _WARP, 1, 1),
-        [x, grad, weights, biases, batch, *x.stride()[:3]],
+        [x, grad, *sums.split(sizes, 1), batch, *_strides(x)],
         plan.shared_bytes,
     )
-    return weights.sum(0), biases.sum(0)
+    weights, biases = sums.sum(0).split(sizes)
+    return weights.view(runs, features, channels, KERNEL, KERNEL), biases.view(runs, features)
+
+
+def _parts(tiles: int, blocks: int, at_once: int) -> int:
+    """Into how many parts, each with so many blocks, to divide the tiles."""
+
+    def time(parts: int) -> int:
+        # To begin and to end takes about as long as a tile.
+        return math.ceil(blocks * parts / at_once) * (math.ceil(tiles / parts) + 1)
+
+    return min(range(1, tiles + 1), key=time)
