@@ -107,9 +107,11 @@ def load_function(text: str) -> Callable[[Any], object]:
     path, colon, name = text.rpartition(":")
     file = Path(path)
     if not (colon and name and file.suffix == ".py"):
-        raise StudyError(f"cannot read {text!r}; write file and function, as my_training.py:train")
+        raise StudyError(
+            f"cannot read {text!r}", "write file and function, as my_training.py:train"
+        )
     if not file.is_file():
-        raise StudyError(f"there is no file {path}; check the path")
+        raise StudyError(f"there is no file {path}", "check the path")
     sys.path.insert(0, str(file.resolve().parent))
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None
@@ -128,7 +130,7 @@ def parse_param(text: str) -> tuple[str, list[Any]]:
     """Reads ``lr=0.05,0.1``. What is no number is a text."""
     name, equals, values = text.partition("=")
     if not (equals and name and values):
-        raise StudyError(f"cannot read the parameter {text!r}; write for example lr=0.05,0.1")
+        raise StudyError(f"cannot read the parameter {text!r}", "write for example lr=0.05,0.1")
     return name, [_value(value) for value in values.split(",")]
 
 

@@ -68,7 +68,8 @@ def figures(
     """
     with one_line_errors(debug):
         from qneurons.report.figures import LAMS, PAPER_ACTIVATIONS, write_figures
+        from qneurons.study.spec import activation_name
 
-        drawn = activation or PAPER_ACTIVATIONS
+        drawn = [activation_name(name) for name in activation or PAPER_ACTIVATIONS]
         for file in write_figures(out, activations=drawn, lams=lam or LAMS):
             console().print(str(file))

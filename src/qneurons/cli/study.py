@@ -234,13 +234,13 @@ def export(
 
         chosen = format or file.suffix.removeprefix(".").lower()
         if chosen not in FORMATS and format is None:
-            raise StudyError(f"{file} ends with neither .parquet nor .csv; give --format")
+            raise StudyError(f"{file} ends with neither .parquet nor .csv", "give --format")
         if chosen not in FORMATS:
             raise unknown("format", chosen, FORMATS)
         if file.is_dir():
-            raise StudyError(f"{file} is a folder; give the name of a file, as in rows.{chosen}")
+            raise StudyError(f"{file} is a folder", f"give the name of a file, as in rows.{chosen}")
         if not file.parent.is_dir():
-            raise StudyError(f"{file.parent} is no folder; make it first, or give another path")
+            raise StudyError(f"{file.parent} is no folder", "make it first, or give another path")
         frame = Store.open(store, readonly=True).frame()
         content = io.BytesIO()
         frame.write_parquet(content) if chosen == "parquet" else frame.write_csv(content)

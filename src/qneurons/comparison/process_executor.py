@@ -132,9 +132,9 @@ def pack(train: Training, cloudpickle: Any) -> bytes:
     try:
         packed: bytes = cloudpickle.dumps(train)
     except Exception as error:
-        quoted = str(error).replace("; ", ", ")  # the hint begins at the first semicolon
         raise StudyError(
-            f"the training cannot be sent to another process ({quoted}); make such objects inside "
-            "it, put it into a file of its own and import it, or use processes=0"
+            f"the training cannot be sent to another process ({error})",
+            "make such objects inside it, put it into a file of its own and import it, or use "
+            "processes=0",
         ) from error
     return packed

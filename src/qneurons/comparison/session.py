@@ -31,8 +31,8 @@ def make_grid(params: Mapping[str, Iterable[Any]]) -> Grid:
         usable = [isinstance(v, int | str) or (isinstance(v, float) and isfinite(v)) for v in axis]
         if not (axis and all(usable)):
             raise StudyError(
-                f"the parameter {name!r} has the values {axis}; give a list of numbers or texts, "
-                f"as in {{{name!r}: [0.05, 0.1]}}"
+                f"the parameter {name!r} has the values {axis}",
+                f"give a list of numbers or texts, as in {{{name!r}: [0.05, 0.1]}}",
             )
         axes.append([(name, value) for value in dict.fromkeys(axis)])
     return list(itertools.product(*axes))
@@ -150,10 +150,9 @@ class Session:
     def _give_up(self, spec: Spec, why: str) -> None:
         self.failed[spec.id] = why
         if not self.store.finished and len(self.failed) >= self.executor.num_slots:
-            quoted = why.replace("; ", ", ")  # the hint begins at the first semicolon
             raise StudyError(
-                f"failed ({quoted}), and no trial has finished yet; correct the training, and run "
-                "the same command again"
+                f"failed ({why}), and no trial has finished yet",
+                "correct the training, and run the same command again",
             )
         self.say(f"{spec}: failed ({why}); the other trials go on")
 

@@ -193,8 +193,8 @@ class _PoolOnHead:
                 return ray.get(getattr(self._actor, name).remote(*arguments))
             except (ray.exceptions.RayError, ConnectionError) as error:
                 raise StudyError(
-                    f"the connection to the cluster was lost ({type(error).__name__}); everything "
-                    "saved is kept, and the same command continues"
+                    f"the connection to the cluster was lost ({type(error).__name__})",
+                    "everything saved is kept, and the same command continues",
                 ) from error
 
         return call

@@ -259,7 +259,8 @@ class _Session:
         if len(runs) == 1:
             raise StudyError(
                 f"not even one run fits into the memory of {self.executor.device}: "
-                f"{_name(runs[0])}; free some memory, or use another --device"
+                f"{_name(runs[0])}",
+                "free some memory, or use another --device",
             )
         size = len(runs) // 2
         if size < self.pack_size(runs[0]):  # else another pack of this size was out of memory too
@@ -272,7 +273,8 @@ class _Session:
             raise StudyError(
                 f"a pack of {len(runs)} runs was lost {MAX_LOSSES} times in a row before anything "
                 f"of it was saved ({_name(runs[0])}), the last time because {how}; everything "
-                "saved before is kept; see the logs of its worker, or try a smaller --pack"
+                "saved before is kept",
+                "see the logs of its worker, or try a smaller --pack",
             )
         lost = f" ({num_unsaved} epochs are lost)" if num_unsaved else ""
         self.notify(f"{how}: {len(runs)} runs continue from their last checkpoint{lost}")
