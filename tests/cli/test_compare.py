@@ -1,11 +1,15 @@
 """``qneurons compare``: a file and a function in, a table and a page out."""
 
+import inspect
+
 import pytest
+
+import qneurons as qn
 
 for package in ("jinja2", "matplotlib", "polars", "scipy"):
     pytest.importorskip(package)
 
-from qneurons.cli.compare import parse_param
+from qneurons.cli.compare import compare, parse_param
 from qneurons.study.errors import StudyError
 
 TRAINING = """
@@ -31,6 +35,13 @@ def run(invoke, tmp_path, monkeypatch):
     (tmp_path / "my_training.py").write_text(TRAINING)
     (tmp_path / "beside.py").write_text("NUMBER = 5\n")
     return lambda *arguments: invoke("compare", *arguments)
+
+
+def test_the_settings_are_those_of_the_function():
+    here, there = (
+        inspect.signature(called).parameters["settings"].default for called in (compare, qn.compare)
+    )
+    assert here == ",".join(there)
 
 
 def test_a_training_is_compared(run, tmp_path, monkeypatch):

@@ -55,10 +55,11 @@ def figures(
     ),
     activation: Annotated[
         list[str] | None,
-        typer.Option(help="A row of the second figure; may be repeated. Else the paper's."),
+        typer.Option(metavar="NAME", help="A row of the second figure; may be repeated."),
     ] = None,
     lam: Annotated[
-        list[float] | None, typer.Option(help="A column of the second figure; may be repeated.")
+        list[float] | None,
+        typer.Option(metavar="NUMBER", help="A column of the second figure; may be repeated."),
     ] = None,
     debug: Debug = False,
 ) -> None:
