@@ -50,7 +50,7 @@ Listener = Callable[[Spec, Message], None]
 class Executor(Protocol):
     """Runs trials. A ``StudyError`` of a trial or a listener comes with the name of the trial."""
 
-    num_slots: int  # how many trials may be submitted at once
+    num_slots: int  # how many trials may be submitted at once; on Ray some of them wait
 
     def submit(self, spec: Spec, setting: str) -> None: ...
 

@@ -64,8 +64,8 @@ class Session:
     def run(self, specs: Sequence[Spec], on_seed: Callable[[], None]) -> None:
         """Runs what the store lacks. ``on_seed`` is called after the last trial of a seed.
 
-        A trial that raises or crashes is lost, and the others go on. If none is finished before one
-        on every worker has failed, the training itself is at fault, and the session ends.
+        A trial that raises or crashes is lost, and the others go on. If as many have failed as may
+        run at once, and none is finished, the training itself is at fault, and the session ends.
         """
 
         def listener(spec: Spec, message: Message) -> None:
