@@ -18,7 +18,7 @@ from qneurons.comparison import process_executor
 from qneurons.comparison.arms import parse_arms
 from qneurons.comparison.executor import Failed, Reported
 from qneurons.comparison.process_executor import ProcessExecutor, pack, worker_variables
-from qneurons.comparison.session import Session, plan
+from qneurons.comparison.session import Session, make_specs
 from qneurons.comparison.store import Spec, TrialStore
 from qneurons.study.errors import StudyError
 from qneurons.study.execution import Ended
@@ -38,7 +38,7 @@ def test_a_killed_process_loses_its_trial_alone_and_is_replaced(tmp_path):
             os.kill(os.getpid(), signal.SIGKILL)
 
     arms, lines, seeds_done = parse_arms(["base", "c0.1", "a1"]), [], []
-    specs = plan(arms, [0, 1], [()])
+    specs = make_specs(arms, [0, 1], [()])
     store = TrialStore.open(tmp_path / "store", create=True)
     executor = ProcessExecutor(make_train(before=before), "a command", 2)
     by_name = {arm.name: arm for arm in arms}

@@ -101,13 +101,13 @@ def compare(
     from qneurons.comparison.page import gain_table, summary_lines, write_comparison
     from qneurons.comparison.placement import place
     from qneurons.comparison.results import Metrics, Results, answer
-    from qneurons.comparison.session import Session, make_grid, plan
+    from qneurons.comparison.session import Session, make_grid, make_specs
     from qneurons.comparison.store import TrialStore
 
     if not callable(train):
         raise StudyError(f"train must be a function of a trial, got {train!r}")
     arms, grid = parse_arms(settings), make_grid(params or {})
-    specs = plan(arms, check_seeds(seeds), grid)
+    specs = make_specs(arms, check_seeds(seeds), grid)
     metrics = Metrics(metric, choose_by, smaller)
     placed = place(
         train,

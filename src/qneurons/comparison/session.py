@@ -38,7 +38,7 @@ def make_grid(params: Mapping[str, Iterable[Any]]) -> Grid:
     return list(itertools.product(*axes))
 
 
-def plan(arms: Sequence[Arm], seeds: Iterable[int], grid: Grid) -> list[Spec]:
+def make_specs(arms: Sequence[Arm], seeds: Iterable[int], grid: Grid) -> list[Spec]:
     """All trials, seed by seed, so that what is done can always be compared in pairs."""
     return [Spec(arm.name, seed, params) for seed in seeds for params in grid for arm in arms]
 

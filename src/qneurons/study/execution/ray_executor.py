@@ -26,7 +26,7 @@ from qneurons.study.execution.executor import (
     Task,
     TrainingOptions,
 )
-from qneurons.study.execution.plan import Job
+from qneurons.study.execution.jobs import Job
 from qneurons.study.execution.ray_cluster import Workers, find_workers
 from qneurons.study.execution.worker import run_task
 from qneurons.study.packs import fitting_pack
