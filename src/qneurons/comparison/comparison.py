@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from qneurons.report.rendering import Table
 
 _say = functools.partial(print, flush=True)  # live, also into a file
-# No noise, noise that stays, noise that fades over the epochs that the first trial of base has.
+# Two without noise, noise that stays, and noise that fades over the epochs that base reports.
 DEFAULT_SETTINGS = ("base", "limit", "c0.1", "a1")
 
 
