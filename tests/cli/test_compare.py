@@ -45,7 +45,13 @@ def test_the_settings_are_those_of_the_function():
 
 
 def test_a_training_is_compared(run, tmp_path, monkeypatch):
+    def write_page(folder, *arguments):  # drawing it takes its time, and is tested elsewhere
+        folder.mkdir(exist_ok=True)
+        (folder / "report.html").touch()
+        return folder / "report.html"
+
     opened = []
+    monkeypatch.setattr("qneurons.comparison.page.write_comparison", write_page)
     monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
     options = ("--settings", "base,limit,a1", "--seeds", 2, "--param", "lr=1,2", "--open")
     result = run("my_training.py:train", *options)
