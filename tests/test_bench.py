@@ -9,6 +9,7 @@ import torch.nn.functional as F
 import qneurons as qn
 from qneurons import bench, measuring
 from qneurons.provenance import ORIGIN, provenance
+from qneurons.study.errors import StudyError
 
 CPU = torch.device("cpu")
 TINY = {"seconds": 0.0}
@@ -109,6 +110,6 @@ def test_rows_are_appended_with_all_columns(tmp_path, measured):
 def test_a_file_with_other_columns_is_refused(tmp_path):
     path = tmp_path / "activation-cpu.csv"
     path.write_text("activation,median_ns\nelu,1\n")
-    with pytest.raises(ValueError, match=r"activation-cpu\.csv.*columns.*--out"):
+    with pytest.raises(StudyError, match=r"activation-cpu\.csv.*columns.*--out"):
         bench.results_file(tmp_path, CPU)
     assert path.read_text() == "activation,median_ns\nelu,1\n"

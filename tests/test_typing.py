@@ -60,15 +60,22 @@ qn.moments.median(x, "tanh", lam=1.0)
 qn.Annealed("5")
 text: str = qn.q_sigmoid(x)
 """
+# Parts of torch that no signature of ours names; reading them takes half of the time.
+UNREAD = (
+    *("_dynamo", "_functorch", "_higher_order_ops", "_inductor", "_subclasses", "cuda"),
+    *("distributed", "export", "fx", "onnx", "utils"),
+)
 
 
 def test_every_mistake_is_reported_and_nothing_else(tmp_path):
     files = {"right.py": HEAD + RIGHT, "wrong.py": HEAD + WRONG}
-    for name, text in files.items():
+    unread = ",".join(f"torch.{part}.*" for part in UNREAD)
+    config = f"[mypy]\n[mypy-{unread}]\nfollow_imports = skip\n"
+    for name, text in {**files, "mypy.ini": config}.items():
         (tmp_path / name).write_text(text)
     run = subprocess.run(
         [
-            *(sys.executable, "-m", "mypy", "--strict", "--config-file="),
+            *(sys.executable, "-m", "mypy", "--strict", "--config-file=mypy.ini"),
             "--follow-imports=silent",  # the library itself is checked elsewhere
             f"--cache-dir={ROOT / '.mypy_cache' / 'users'}",
             *files,

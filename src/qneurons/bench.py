@@ -16,6 +16,7 @@ from qneurons.activations import Activation, resolve
 from qneurons.functional import LAM
 from qneurons.measuring import Call, Row, failure_noted, measure, ratio
 from qneurons.provenance import ORIGIN
+from qneurons.study.errors import StudyError
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 FORWARD, BOTH, EVALUATION = "forward", "forward + backward", "evaluation"
@@ -141,9 +142,9 @@ def results_file(folder: Path, device: torch.device) -> Path:
     with path.open(newline="") as file:
         header = next(csv.reader(file), list(COLUMNS))
     if header != list(COLUMNS):
-        raise ValueError(
-            f"{path} has other columns than this version writes; move it away, or choose "
-            "another folder with --out"
+        raise StudyError(
+            f"{path} has other columns than this version writes",
+            "move it away, or choose another folder with --out",
         )
     return path
 

@@ -1,11 +1,15 @@
 """``qneurons compare``: a file and a function in, a table and a page out."""
 
+import inspect
+
 import pytest
+
+import qneurons as qn
 
 for package in ("jinja2", "matplotlib", "polars", "scipy"):
     pytest.importorskip(package)
 
-from qneurons.cli.compare import parse_param
+from qneurons.cli.compare import compare, parse_param
 from qneurons.study.errors import StudyError
 
 TRAINING = """
@@ -33,8 +37,21 @@ def run(invoke, tmp_path, monkeypatch):
     return lambda *arguments: invoke("compare", *arguments)
 
 
+def test_the_settings_are_those_of_the_function():
+    here, there = (
+        inspect.signature(called).parameters["settings"].default for called in (compare, qn.compare)
+    )
+    assert here == ",".join(there)
+
+
 def test_a_training_is_compared(run, tmp_path, monkeypatch):
+    def write_page(folder, *arguments):  # drawing it takes its time, and is tested elsewhere
+        folder.mkdir(exist_ok=True)
+        (folder / "report.html").touch()
+        return folder / "report.html"
+
     opened = []
+    monkeypatch.setattr("qneurons.comparison.page.write_comparison", write_page)
     monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
     options = ("--settings", "base,limit,a1", "--seeds", 2, "--param", "lr=1,2", "--open")
     result = run("my_training.py:train", *options)

@@ -34,14 +34,16 @@ def test_it_trains_reports_and_says_what_is_next(
     result = invoke("quickstart", "--device", "cpu")
     assert result.exit_code == 0, result.output
     assert sum(len(seeds) for seeds, _ in pack_class.built) == 50
-    for text in ("c0.02", "limit", "qneurons-quickstart/report/report.html", "qneurons study run"):
-        assert text in result.stdout
-    assert "gain over base in points" in result.stdout
     ((frame, folder, study),) = written
-    *_, page, answered = result.stdout.splitlines()
-    assert page.endswith("qneurons-quickstart/report/report.html")
-    assert answered == f"The answer: {answer(Results(frame), study)}"
+    answered = f"The answer: {answer(Results(frame), study)}"
     assert "all 50 runs are trained" in answered
+    lines = result.stdout.splitlines()
+    for line in (
+        answered,
+        "The page with figures: qneurons-quickstart/report/report.html",
+        "  qneurons study export qneurons-quickstart/store rows.csv",
+    ):
+        assert line in lines
     assert len(frame) == 50 * study.epochs
     assert (folder, study.name) == (Path("qneurons-quickstart/report"), "quickstart")
     again = train_with(fake_pack())
@@ -50,6 +52,17 @@ def test_it_trains_reports_and_says_what_is_next(
     second = invoke("quickstart", "--device", "cpu", "--open")
     assert opened == [Path("qneurons-quickstart/report/report.html").absolute().as_uri()]
     assert (second.exit_code, second.stdout, again.built) == (0, result.stdout, [])
+
+
+def test_its_end_is_seen_on_a_small_terminal(invoke, train_with, fake_pack, written, monkeypatch):
+    train_with(fake_pack())
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")  # rich takes any file for a terminal
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = invoke("quickstart", "--device", "cpu").stdout
+    last = shown.splitlines()[-23:]  # of 24 lines the prompt takes one
+    for text in ("gain over base in points", "base, %", "The answer: ", "report.html"):
+        assert any(text in line for line in last)
+    assert "  qneurons study export qneurons-quickstart/store rows.csv" in last
 
 
 def test_other_runs_in_its_store_are_not_in_its_table(

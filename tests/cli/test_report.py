@@ -87,11 +87,20 @@ def test_a_missing_extra_is_named(invoke, store, monkeypatch, arguments, missing
     assert hint == "hint: pip install 'qneurons[study]'"
 
 
-@pytest.mark.parametrize("arguments", [("--activation", "elv"), ("--lam", "-1"), ("--lam", "0")])
-def test_what_cannot_be_drawn(invoke, arguments):
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (("--activation", "elv"), "did you mean 'elu'?"),
+        (("--activation", "sin"), "sin"),
+        (("--lam", "-1"), "give a finite λ above 0"),
+        (("--lam", "0"), "give a finite λ above 0"),
+    ],
+)
+def test_what_cannot_be_drawn(invoke, arguments, remedy):
     result = invoke("figures", *arguments)
     assert result.exit_code == 1
-    assert len(result.stderr.splitlines()) == 2
+    assert result.stderr.startswith("error: ")
+    assert remedy in result.stderr.splitlines()[-1]
 
 
 def test_a_folder_that_is_no_store(invoke, tmp_path):

@@ -20,8 +20,8 @@ def os_error(number):
     ("error", "words"),
     [
         (
-            StudyError("no such study; say another; or not"),
-            ["no such study", "say another; or not"],
+            StudyError("no such study; none like it", "say another; or not"),
+            ["no such study; none like it", "say another; or not"],
         ),
         (os_error(errno.ENOSPC), ["No space left", "some/file", "free some space"]),
         (os_error(errno.EROFS), ["some/file", "another folder"]),

@@ -138,4 +138,5 @@ def test_no_table_is_cut_and_no_word_is_split(shown, command):
         too_long = [line for line in text.splitlines() if len(line.rstrip()) > columns]
         assert not [line for line in too_long if " " in line.strip()]  # a path may be longer
         assert "…" not in text
+        assert not re.search(r"--[\w-]+ <", text)  # a type, such as <float range>, says little
         assert words == all_words

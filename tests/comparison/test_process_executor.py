@@ -1,6 +1,7 @@
 """Trials in other processes: what a kill costs, which GPU each sees, how a training gets there."""
 
 import atexit
+import itertools
 import os
 import pickle
 import signal
@@ -17,7 +18,7 @@ from qneurons.comparison import process_executor
 from qneurons.comparison.arms import parse_arms
 from qneurons.comparison.executor import Failed, Reported
 from qneurons.comparison.process_executor import ProcessExecutor, pack, worker_variables
-from qneurons.comparison.session import Session, plan
+from qneurons.comparison.session import Session, make_specs
 from qneurons.comparison.store import Spec, TrialStore
 from qneurons.study.errors import StudyError
 from qneurons.study.execution import Ended
@@ -37,7 +38,7 @@ def test_a_killed_process_loses_its_trial_alone_and_is_replaced(tmp_path):
             os.kill(os.getpid(), signal.SIGKILL)
 
     arms, lines, seeds_done = parse_arms(["base", "c0.1", "a1"]), [], []
-    specs = plan(arms, [0, 1], [()])
+    specs = make_specs(arms, [0, 1], [()])
     store = TrialStore.open(tmp_path / "store", create=True)
     executor = ProcessExecutor(make_train(before=before), "a command", 2)
     by_name = {arm.name: arm for arm in arms}
@@ -63,7 +64,7 @@ def test_a_killed_process_loses_its_trial_alone_and_is_replaced(tmp_path):
 
 class FakeWorker:
     def __init__(self, variables, command, training):
-        self.variables, self.sent, self.usable, self.is_stopped = variables, [], True, False
+        self.variables, self.sent, self.usable, self.calls = variables, [], True, []
         self.connection = None
 
     def is_usable(self):
@@ -75,8 +76,11 @@ class FakeWorker:
     def messages(self):
         return [Ended() if self.usable else Ended(lost="it died")]
 
-    def stop(self, patience_s):
-        self.is_stopped, self.patience_s = True, patience_s
+    def end(self, *, at_once):
+        self.calls.append(f"end, {at_once=}")
+
+    def join(self, patience_s=0.0):
+        self.calls.append(patience_s)
 
 
 @pytest.fixture
@@ -101,19 +105,34 @@ def test_a_process_that_cannot_be_used_any_more_is_replaced(workers):
         workers[-1].usable = usable
         executor.poll(lambda spec, message: heard.append((spec.arm, message)))
     assert heard == [("base", end) for end in (Ended(), Ended(lost="it died"), Ended())]
-    assert [(len(worker.sent), worker.is_stopped) for worker in workers] == [(2, True), (1, False)]
-    executor.close()
-    assert all(worker.is_stopped for worker in workers)
+    assert [len(worker.sent) for worker in workers] == [2, 1]
+    assert [worker.calls for worker in workers] == [["end, at_once=True", 0.0], []]
 
 
-def test_at_the_end_only_an_idle_worker_is_waited_for(workers):
-    executor = ProcessExecutor(make_train(), "a command", 2)
-    for arm in ("base", "limit"):
+def test_at_the_end_all_workers_are_told_first_and_share_one_deadline(workers, monkeypatch):
+    executor = ProcessExecutor(make_train(), "a command", 3)
+    for arm in ("base", "limit", "a1"):
         executor.submit(Spec(arm, 0), arm)
     executor.poll(lambda spec, message: None)
     executor.submit(Spec("base", 1), "base")
+    calls, now = [], itertools.count()
+    monkeypatch.setattr(process_executor.time, "monotonic", lambda: next(now))
+    for worker in workers:
+        worker.calls = calls
     executor.close()
-    assert [worker.patience_s for worker in workers] == [0.0, process_executor.PATIENCE_S]
+    patience = process_executor.PATIENCE_S
+    assert calls == [
+        *("end, at_once=True", "end, at_once=False", "end, at_once=False"),
+        *(patience - 1, patience - 2, patience - 3),
+    ]
+
+
+def test_a_worker_that_does_not_end_in_time_is_killed():
+    worker = process_executor._Worker({}, "a command", b"")
+    os.kill(worker._process.pid, signal.SIGSTOP)
+    worker.end(at_once=False)
+    worker.join()
+    assert worker._process.returncode == -signal.SIGKILL
 
 
 def test_every_slot_has_its_worker_and_errors_name_the_trial(workers):

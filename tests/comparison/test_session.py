@@ -11,7 +11,7 @@ from torch import nn
 from qneurons.comparison import session
 from qneurons.comparison.arms import parse_arms
 from qneurons.comparison.executor import LocalExecutor, Reported
-from qneurons.comparison.session import Session, make_grid, plan
+from qneurons.comparison.session import Session, make_grid, make_specs
 from qneurons.comparison.store import TrialStore
 from qneurons.study.errors import StudyError
 from qneurons.study.execution import Ended
@@ -42,7 +42,7 @@ class Bench:
             self.seeds_done += 1
 
         arms = parse_arms(settings)
-        specs = plan(arms, seeds, make_grid(params or {}))
+        specs = make_specs(arms, seeds, make_grid(params or {}))
         store = TrialStore.open(self.folder, create=True)
         by_name = {arm.name: arm for arm in arms}
         executor = executor or LocalExecutor(watched, "a command")

@@ -22,7 +22,7 @@ TABLE = Table(
 def test_a_wide_terminal_shows_a_table():
     lines = table_text(TABLE, 64).splitlines()
     assert max(map(len, lines)) <= 64
-    assert any("[+0.812, +1.188]   0.0126 (×0.97)" in line for line in lines)
+    assert any("[+0.812, +1.188]  0.0126 (×0.97)" in line for line in lines)
     assert sum("interval" in line for line in lines) == 1
 
 

@@ -1,5 +1,7 @@
 """What every backend must do: draw and compute as plain torch does, in any dtype and any layout."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -75,8 +77,11 @@ def test_results_are_written_where_they_are_wanted(backend, turned):
         assert torch.equal(out, function(*tensors, *arguments))
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("size", [0, 1, 5, 1023, 1025, 8193])  # the last is of three blocks
+@pytest.mark.parametrize(
+    ("size", "dtype"),
+    [*itertools.product([0, 1, 5, 1023, 1025], DTYPES), (8193, torch.float32)],  # of three blocks
+    ids=str,
+)
 def test_any_size_in_any_dtype(backend, size, dtype):
     check(backend, randn(backend, size, dtype=dtype), max(size, 1))
 
@@ -140,9 +145,9 @@ def test_equal_seeds_draw_equal_noise_and_others_other(backend):
 
 PACKS = {  # shape, dimension of the groups
     "runs first": ((3, 5, 100), 0),
-    "runs of many blocks": ((3, 4100), 0),
+    "runs of many blocks": ((2, 4100), 0),
     "channels": ((4, 3, 11, 5), 1),
-    "channels of many": ((2, 3, 2100), 1),
+    "channels of many": ((2, 2, 2100), 1),
     "last": ((1500, 3), 1),
 }
 
@@ -152,9 +157,10 @@ def test_a_group_draws_the_same_alone_and_in_a_pack(backend, pack):
     shape, dim = PACKS[pack]
     x = randn(backend, *shape)
     inner = x[(0,) * (dim + 1)].numel()
-    packed, packed_slope = check(backend, x, inner, groups=3)
-    seed, lam, phi = law(backend, 3)
-    for run in range(3):
+    groups = x.shape[dim]
+    packed, packed_slope = check(backend, x, inner, groups=groups)
+    seed, lam, phi = law(backend, groups)
+    for run in range(groups):
         alone = x.select(dim, run)
         own = (seed[run : run + 1], lam[run : run + 1], phi, alone.numel(), "q_elu", [1.0])
         assert torch.equal(packed.select(dim, run), backend.forward(alone, *own))

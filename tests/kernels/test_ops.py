@@ -142,7 +142,7 @@ def test_tensors_on_two_devices_are_refused():
 )
 def test_vmap_is_a_loop(in_dims, inner):
     """Groups of 12 neighbours fill a sample of 24, groups of 4 repeat three times in it."""
-    batch = 3
+    batch = 2
     x = randn(batch, 6, 4)
     seed = torch.arange(2 * batch).reshape(batch, 2)
     lam = torch.rand(batch, 2)

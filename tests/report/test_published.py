@@ -436,10 +436,9 @@ def test_what_decided_the_default_of_evaluation(frame):
 
     a9 = {
         (network, activation, epoch, dropout): gain.mean
-        for (network, activation, setting, epoch, dropout), _, gain in gains_of_modes(
-            frame, "_limit", ""
+        for (network, activation, _, epoch, dropout), _, gain in gains_of_modes(
+            frame.filter(setting="a9"), "_limit", ""
         )
-        if setting == "a9"
     }
     at_20 = [gain for key, gain in a9.items() if key[::2] == ("mnist-mlp", 20)]  # λ = 0.86
     assert len(at_20) == 8

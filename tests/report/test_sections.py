@@ -17,7 +17,7 @@ STYLES = setting_styles(SMALL["settings"])
 
 @pytest.fixture
 def make_sections(make_frame, monkeypatch):
-    monkeypatch.setattr(sections, "draw_neurons", lambda results: [])
+    monkeypatch.setattr(sections, "paper_figures", lambda names, lams: {"law-of-q": lams})
 
     def make(**options):
         results = Results(make_frame(**SMALL | options))
@@ -78,6 +78,14 @@ def test_no_table_is_empty(make_sections):
         assert "noise-or-limit" not in found
         assert ("q-neurons" in found) == ("a1" in settings)
         assert all(table.rows for section in found.values() for table in section.tables)
+
+
+def test_q_neurons_are_drawn_for_the_trained_lam(make_sections):
+    found = make_sections(settings=("base", "m9", "c0.1", "c0", "a2@0.25", "a2"))
+    [drawing] = found["q-neurons"].figures
+    assert drawing.figure == [0.1, 2]
+    assert "λ = 0.1 and 2" in drawing.alt
+    assert "q-neurons" not in make_sections(settings=("base", "c0"))  # it has no density
 
 
 def test_a_trained_mean_has_a_table_of_its_own(make_sections):

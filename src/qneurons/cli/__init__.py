@@ -6,13 +6,15 @@ The modules here import torch and the other large packages inside of their comma
 
 from typing import Annotated
 
+from qneurons.study.errors import install
+
 try:
     import rich  # noqa: F401
     import typer
 except ModuleNotFoundError as missing:
     raise SystemExit(
         f"error: the qneurons command needs {str(missing.name).partition('.')[0]}, which is not "
-        "installed\nhint: pip install 'qneurons[study]'"
+        f"installed\nhint: {install()}"
     ) from None
 
 import qneurons as qn

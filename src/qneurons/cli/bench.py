@@ -67,34 +67,34 @@ def bench(
     """
     with one_line_errors(debug):
         if device not in (None, "cuda", "cpu"):
-            raise StudyError(f"--device is {device!r}; give cuda or cpu")
+            raise StudyError(f"--device is {device!r}", "give cuda or cpu")
         if every and dtype:
-            raise StudyError("--all means every dtype; leave out --dtype")
+            raise StudyError("--all means every dtype", "leave out --dtype")
         if elements and sizes:
-            raise StudyError("--elements and --sizes contradict each other; leave out one of them")
+            raise StudyError(
+                "--elements and --sizes contradict each other", "leave out one of them"
+            )
         given = [f"2**{e}" for e in re.split(r"[\s,]+", sizes.strip())] if sizes else [elements]
         counts = [_count(text) for text in given if text]
 
         import torch
 
         from qneurons import bench as benchmark
-        from qneurons.activations import resolve, rows
+        from qneurons.activations import rows
         from qneurons.provenance import provenance
+        from qneurons.study.spec import activation_name
 
         has_cuda = torch.cuda.is_available()
         if device == "cuda" and not has_cuda:
-            raise StudyError("torch finds no CUDA device; use --device cpu")
+            raise StudyError("torch finds no CUDA device", "use --device cpu")
         place = torch.device(device or ("cuda" if has_cuda else "cpu"))
         for name in dtype or ():
             if name not in benchmark.DTYPES:
                 raise unknown("dtype", name, benchmark.DTYPES)
         folder = Path("benchmarks/results")
-        try:
-            names = [resolve(name).name for name in activations or []]
-            with explained("cannot write the results"):
-                path = benchmark.results_file(out or (folder if folder.is_dir() else Path()), place)
-        except ValueError as error:
-            raise StudyError(str(error)) from None
+        names = [activation_name(name) for name in activations or []]
+        with explained("cannot write the results"):
+            path = benchmark.results_file(out or (folder if folder.is_dir() else Path()), place)
         usual = {"elu": ["float32", "bfloat16"]}
         cases = [
             benchmark.ActivationCase(
@@ -133,7 +133,7 @@ def _count(text: str) -> int:
     match = re.fullmatch(r"(\d{1,13})(?:(?:\*\*|\^)(\d{1,2}))?", text)
     count = int(match[1]) ** int(match[2] or 1) if match else 0
     if not 0 < count < 2**40:
-        raise StudyError(f"cannot read the number of elements {text!r}; write 4096 or 2**12")
+        raise StudyError(f"cannot read the number of elements {text!r}", "write 4096 or 2**12")
     return count
 
 

@@ -19,26 +19,33 @@ def compare(
         str, typer.Argument(metavar="FILE:FUNCTION", help="As in my_training.py:train.")
     ],
     settings: Annotated[
-        str, typer.Option(help="base, limit, c0.1, a1, a1/20, or plain activations such as silu.")
+        str,
+        typer.Option(
+            metavar="LIST", help="base, limit, c0.1, a1, cos1/20, or an activation: silu."
+        ),
     ] = "base,limit,c0.1,a1",
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds.")] = 10,
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many seeds.")] = 10,
     param: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUES", help="A grid, as in lr=0.05,0.1; may be repeated."),
+        typer.Option(metavar="NAME=LIST", help="A grid, as in lr=0.05,0.1; may be repeated."),
     ] = None,
     store: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Where everything goes; else qneurons-<file>."),
     ] = None,
     metric: Annotated[
-        str | None, typer.Option(help="The metric that decides; else the first test metric.")
+        str | None,
+        typer.Option(metavar="NAME", help="The metric that decides; else the first test metric."),
     ] = None,
     choose_by: Annotated[
         str | None,
-        typer.Option(help="The metric that chooses parameters; else the first val metric."),
+        typer.Option(metavar="NAME", help="Chooses the parameters; else the first val metric."),
     ] = None,
     smaller: Annotated[
-        str | None, typer.Option(help="Metrics of which smaller is better; else by their names.")
+        str | None,
+        typer.Option(
+            metavar="LIST", help="Metrics of which smaller is better; else by their names."
+        ),
     ] = None,
     keep: Annotated[
         bool,
@@ -46,22 +53,25 @@ def compare(
     ] = False,
     processes: Annotated[
         int | None,
-        typer.Option(min=0, help="Worker processes; else one for each GPU, if several."),
+        typer.Option(min=0, metavar="N", help="Worker processes; else one per GPU, if several."),
     ] = None,
     executor: Annotated[
-        str, typer.Option(help="local: on this machine; ray: on a Ray cluster, one task per trial.")
+        str,
+        typer.Option(metavar="NAME", help="local, or ray: a Ray cluster."),
     ] = "local",
     address: Annotated[
         str | None,
-        typer.Option(help="Address of the Ray cluster: host:port or ray://host:port; else auto."),
+        typer.Option(
+            metavar="ADDRESS", help="The cluster: host:port or ray://host:port; else auto."
+        ),
     ] = None,
     cpus_per_trial: Annotated[
         float | None,
-        typer.Option(min=0.0, help="On a Ray cluster: CPUs, and so threads, per trial; else 1."),
+        typer.Option(min=0.0, metavar="N", help="On a cluster: CPUs, and so threads; else 1."),
     ] = None,
     gpus_per_trial: Annotated[
         float | None,
-        typer.Option(min=0.0, help="On a Ray cluster: GPUs per trial, such as 0.5; else 1."),
+        typer.Option(min=0.0, metavar="N", help="On a cluster: GPUs, such as 0.5; else 1."),
     ] = None,
     open_: Open = False,
     debug: Debug = False,
@@ -107,9 +117,11 @@ def load_function(text: str) -> Callable[[Any], object]:
     path, colon, name = text.rpartition(":")
     file = Path(path)
     if not (colon and name and file.suffix == ".py"):
-        raise StudyError(f"cannot read {text!r}; write file and function, as my_training.py:train")
+        raise StudyError(
+            f"cannot read {text!r}", "write file and function, as my_training.py:train"
+        )
     if not file.is_file():
-        raise StudyError(f"there is no file {path}; check the path")
+        raise StudyError(f"there is no file {path}", "check the path")
     sys.path.insert(0, str(file.resolve().parent))
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None
@@ -128,7 +140,7 @@ def parse_param(text: str) -> tuple[str, list[Any]]:
     """Reads ``lr=0.05,0.1``. What is no number is a text."""
     name, equals, values = text.partition("=")
     if not (equals and name and values):
-        raise StudyError(f"cannot read the parameter {text!r}; write for example lr=0.05,0.1")
+        raise StudyError(f"cannot read the parameter {text!r}", "write for example lr=0.05,0.1")
     return name, [_value(value) for value in values.split(",")]
 
 

@@ -58,10 +58,11 @@ def figures(
     ),
     activation: Annotated[
         list[str] | None,
-        typer.Option(help="A row of the second figure; may be repeated. Else the paper's."),
+        typer.Option(metavar="NAME", help="A row of the second figure; may be repeated."),
     ] = None,
     lam: Annotated[
-        list[float] | None, typer.Option(help="A column of the second figure; may be repeated.")
+        list[float] | None,
+        typer.Option(metavar="NUMBER", help="A column of the second figure; may be repeated."),
     ] = None,
     debug: Debug = False,
 ) -> None:
@@ -71,7 +72,8 @@ def figures(
     """
     with one_line_errors(debug):
         from qneurons.report.figures import LAMS, PAPER_ACTIVATIONS, write_figures
+        from qneurons.study.spec import activation_name
 
-        drawn = activation or PAPER_ACTIVATIONS
+        drawn = [activation_name(name) for name in activation or PAPER_ACTIVATIONS]
         for file in write_figures(out, activations=drawn, lams=lam or LAMS):
             console().print(str(file))

@@ -113,13 +113,11 @@ def run(
     device: Device = None,
     precision: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME", help="fp32, tf32, bf16 or fp64; else tf32 on cuda and fp32 on the cpu."
-        ),
+        typer.Option(metavar="NAME", help="fp32, tf32, bf16, fp64; else tf32 on cuda, else fp32."),
     ] = None,
     pack: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="How many runs train together; else as many as fit."),
+        typer.Option(min=1, metavar="N", help="Runs that train together; else all that fit."),
     ] = None,
     time_limit: Annotated[
         float | None,
@@ -127,28 +125,24 @@ def run(
     ] = None,
     executor: Annotated[
         str,
-        typer.Option(
-            metavar="NAME", help="local: in this process; ray: on a cluster, one task per pack."
-        ),
+        typer.Option(metavar="NAME", help="local, or ray: a Ray cluster, one task per pack."),
     ] = "local",
     address: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDRESS", help="Of the Ray cluster: host:port or ray://host:port; else auto."
+            metavar="ADDRESS", help="The cluster: host:port or ray://host:port; else auto."
         ),
     ] = None,
     cpus_per_pack: Annotated[
         float | None,
-        typer.Option(
-            min=0.0, metavar="N", help="On a Ray cluster: CPUs, and so threads, per pack; else 1."
-        ),
+        typer.Option(min=0.0, metavar="N", help="On a cluster: CPUs, and so threads; else 1."),
     ] = None,
     gpus_per_pack: Annotated[
         float | None,
         typer.Option(
             min=0.0,
             metavar="N",
-            help="On a Ray cluster: GPUs per pack, such as 0.5; else 1 on cuda.",
+            help="On a cluster: GPUs, such as 0.5; else 1 on cuda.",
         ),
     ] = None,
     debug: Debug = False,
@@ -216,7 +210,7 @@ def merge_(
 def export(
     store: StoreFolder,
     file: Annotated[
-        Path, typer.Argument(help="The file to write, such as rows.parquet or rows.csv.")
+        Path, typer.Argument(metavar="FILE", help="To write, such as rows.parquet or rows.csv.")
     ],
     format: Annotated[
         str | None,
@@ -234,13 +228,13 @@ def export(
 
         chosen = format or file.suffix.removeprefix(".").lower()
         if chosen not in FORMATS and format is None:
-            raise StudyError(f"{file} ends with neither .parquet nor .csv; give --format")
+            raise StudyError(f"{file} ends with neither .parquet nor .csv", "give --format")
         if chosen not in FORMATS:
             raise unknown("format", chosen, FORMATS)
         if file.is_dir():
-            raise StudyError(f"{file} is a folder; give the name of a file, as in rows.{chosen}")
+            raise StudyError(f"{file} is a folder", f"give the name of a file, as in rows.{chosen}")
         if not file.parent.is_dir():
-            raise StudyError(f"{file.parent} is no folder; make it first, or give another path")
+            raise StudyError(f"{file.parent} is no folder", "make it first, or give another path")
         frame = Store.open(store, readonly=True).frame()
         content = io.BytesIO()
         frame.write_parquet(content) if chosen == "parquet" else frame.write_csv(content)

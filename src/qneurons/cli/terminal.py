@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from qneurons.study.errors import StudyError
+from qneurons.study.errors import StudyError, install
 from qneurons.study.files import explained
 
 StoreFolder = Annotated[Path, typer.Argument(metavar="STORE", help="The folder of a store.")]
@@ -110,9 +110,8 @@ def explain(error: Exception) -> tuple[str, str]:
     """What is wrong, and the remedy."""
     match error:
         case StudyError():
-            what, _, remedy = str(error).partition("; ")
-            return what, remedy
+            return error.what, error.remedy
         case ModuleNotFoundError() if not str(error.name).startswith("qneurons"):
             package = str(error.name).partition(".")[0]
-            return f"this needs {package}, which is not installed", "pip install 'qneurons[study]'"
+            return f"this needs {package}, which is not installed", install()
     return f"unexpected {type(error).__name__}: {error}", "--debug shows where it comes from"

@@ -71,7 +71,7 @@ def train_here(
     given = {"address": address, "cpus-per-pack": cpus_per_pack, "gpus-per-pack": gpus_per_pack}
     for option, value in given.items():
         if value is not None and not is_remote:
-            raise StudyError(f"--{option} is only for a Ray cluster; add --executor ray")
+            raise StudyError(f"--{option} is only for a Ray cluster", "add --executor ray")
     num_cpus = 1.0 if cpus_per_pack is None else cpus_per_pack
     cluster = ray_cluster(address or "auto", num_cpus, gpus_per_pack)
     screen = console(stderr=True)
@@ -123,9 +123,9 @@ def chosen_device(name: str | None) -> torch.device:
         raise StudyError(f"--device must be cpu, cuda or cuda:<number>, got {name!r}")
     if text != "cpu" and int(index or 0) >= count:
         if not count:
-            raise StudyError("torch finds no CUDA device; use --device cpu")
+            raise StudyError("torch finds no CUDA device", "use --device cpu")
         found = f"torch finds cuda:0 to cuda:{count - 1}"
-        raise StudyError(f"there is no {text}, {found}; use --device cpu or one of these")
+        raise StudyError(f"there is no {text}, {found}", "use --device cpu or one of these")
     return torch.device(text)
 
 
@@ -136,5 +136,5 @@ def chosen_precision(name: str | None, device: torch.device) -> str:
     if name not in PRECISIONS:
         raise unknown("precision", name, PRECISIONS)
     if name == "tf32" and device.type != "cuda":
-        raise StudyError(f"tf32 needs a CUDA device, not {device}; use --precision fp32")
+        raise StudyError(f"tf32 needs a CUDA device, not {device}", "use --precision fp32")
     return name

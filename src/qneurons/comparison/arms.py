@@ -39,8 +39,9 @@ def parse_arm(text: str) -> Arm:
         setting = None
     if setting is None or setting.kind in ("gradient-noise", "mean"):
         raise StudyError(
-            f"cannot read the setting {text!r}; write 'base', 'limit', {FORMS}, for example "
-            f"{EXAMPLES}, or an activation: {', '.join(rivals())}"
+            f"cannot read the setting {text!r}",
+            f"write 'base', 'limit', {FORMS}, for example {EXAMPLES}, or an activation: "
+            f"{', '.join(rivals())}",
         )
     schedule = setting.schedule
     if schedule is not None and schedule.over(2) != schedule and "@" not in text:
@@ -58,7 +59,8 @@ def parse_arms(settings: Iterable[str]) -> list[Arm]:
     others = [arm for name, arm in named.items() if name != BASE]
     if not others:
         raise StudyError(
-            "there is nothing to compare with base; give settings such as ['base', 'limit', 'c0.1']"
+            "there is nothing to compare with base",
+            "give settings such as ['base', 'limit', 'c0.1']",
         )
     return [Arm(BASE), *others]
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qneurons.study.errors import StudyError
+from qneurons.study.errors import StudyError, install
 
 if TYPE_CHECKING:
     from qneurons.comparison.trial import Trial
     from qneurons.report.rendering import Table
 
 _say = functools.partial(print, flush=True)  # live, also into a file
+# Two without noise, noise that stays, and noise that fades over the epochs that base reports.
 DEFAULT_SETTINGS = ("base", "limit", "c0.1", "a1")
 
 
@@ -100,13 +101,13 @@ def compare(
     from qneurons.comparison.page import gain_table, summary_lines, write_comparison
     from qneurons.comparison.placement import place
     from qneurons.comparison.results import Metrics, Results, answer
-    from qneurons.comparison.session import Session, make_grid, plan
+    from qneurons.comparison.session import Session, make_grid, make_specs
     from qneurons.comparison.store import TrialStore
 
     if not callable(train):
         raise StudyError(f"train must be a function of a trial, got {train!r}")
     arms, grid = parse_arms(settings), make_grid(params or {})
-    specs = plan(arms, check_seeds(seeds), grid)
+    specs = make_specs(arms, check_seeds(seeds), grid)
     metrics = Metrics(metric, choose_by, smaller)
     placed = place(
         train,
@@ -128,7 +129,8 @@ def compare(
         if known and {*known} != {*names}:
             raise StudyError(
                 f"this training reports {', '.join(names)}, and the trials in {folder} reported "
-                f"{', '.join(known)}; report the same names, or give another store"
+                f"{', '.join(known)}",
+                "report the same names, or give another store",
             )
 
     if names := opened.metric_names():
@@ -164,8 +166,8 @@ def compare(
     found = results()
     if found is None:
         raise StudyError(
-            f"all of the {len(specs)} trials failed or diverged in their first epoch, see above; "
-            "correct the training, and give another store"
+            f"all of the {len(specs)} trials failed or diverged in their first epoch, see above",
+            "correct the training, and give another store",
         )
     failed = {str(spec): failures[spec.id] for spec in specs if spec.id in failures}
     origins = list(opened.records.provenance.values())
@@ -191,7 +193,7 @@ def check_installed() -> None:
         import scipy  # type: ignore[import-untyped]  # noqa: F401
     except ModuleNotFoundError as missing:
         raise StudyError(
-            f"compare needs {missing.name}, which is not installed; pip install 'qneurons[study]'"
+            f"compare needs {missing.name}, which is not installed", install()
         ) from None
 
 
@@ -199,7 +201,8 @@ def check_seeds(seeds: int | Iterable[int]) -> list[int]:
     found = list(range(seeds)) if isinstance(seeds, int) else list(dict.fromkeys(seeds))
     if not found or not all(isinstance(seed, int) and 0 <= seed < 2**63 for seed in found):
         raise StudyError(
-            f"seeds is {seeds!r}; give their number, at least 1, or a list such as [0, 1, 2], with "
-            "seeds from 0 to 2**63 - 1"
+            f"seeds is {seeds!r}",
+            "give their number, at least 1, or a list such as [0, 1, 2], with seeds from 0 to "
+            "2**63 - 1",
         )
     return found

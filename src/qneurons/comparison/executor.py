@@ -50,7 +50,7 @@ Listener = Callable[[Spec, Message], None]
 class Executor(Protocol):
     """Runs trials. A ``StudyError`` of a trial or a listener comes with the name of the trial."""
 
-    num_slots: int  # how many trials may be submitted at once
+    num_slots: int  # how many trials may be submitted at once; on Ray some of them wait
 
     def submit(self, spec: Spec, setting: str) -> None: ...
 
@@ -79,8 +79,9 @@ class LocalExecutor:
             listener(spec, message)
             if isinstance(message, Failed) and "CUDA error" in message.why:
                 raise StudyError(
-                    "after a CUDA error this process cannot use its GPU any more; make the same "
-                    "call with processes=1 (--processes 1), and the other trials go on"
+                    "after a CUDA error this process cannot use its GPU any more",
+                    "make the same call with processes=1 (--processes 1), and the other trials "
+                    "go on",
                 )
 
         with naming(spec):
@@ -127,4 +128,4 @@ def naming(spec: Spec) -> Iterator[None]:
     try:
         yield
     except StudyError as error:
-        raise StudyError(f"{spec}: {error}") from error
+        raise error.at(spec) from error

@@ -28,13 +28,13 @@ def place(
         raise unknown("executor", executor, EXECUTORS)
     if processes is not None and not (isinstance(processes, int) and processes >= 0):
         raise StudyError(
-            f"processes is {processes!r}; give the number of worker processes, or 0 for this "
-            "process alone"
+            f"processes is {processes!r}",
+            "give the number of worker processes, or 0 for this process alone",
         )
     command = shlex.join(sys.argv)
     if executor == "ray":
         if processes is not None:
-            raise StudyError("processes is not for a Ray cluster; leave it out")
+            raise StudyError("processes is not for a Ray cluster", "leave it out")
         from qneurons.comparison.ray_executor import ray_executor
 
         num_cpus = 1.0 if cpus_per_trial is None else cpus_per_trial
@@ -46,7 +46,7 @@ def place(
     }
     if refused := [name for name, value in for_ray.items() if value is not None]:
         raise StudyError(
-            f"only a Ray cluster takes {', '.join(refused)}; add executor='ray' (--executor ray)"
+            f"only a Ray cluster takes {', '.join(refused)}", "add executor='ray' (--executor ray)"
         )
     if processes is None:
         num_gpus = torch.cuda.device_count()

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Pipe, wait
 from typing import Any
@@ -17,7 +18,7 @@ from qneurons.study.errors import StudyError
 from qneurons.study.execution import Ended
 
 POLL_S = 0.25
-PATIENCE_S = 10.0  # for an idle worker to end by itself, with what it has registered by atexit
+PATIENCE_S = 10.0  # for idle workers to end by themselves, with what they registered by atexit
 CODE = """
 import sys
 sys.path[:], sys.argv[:] = {path!r}, {argv!r}
@@ -42,7 +43,8 @@ class ProcessExecutor:
         worker = self._workers.get(slot)
         if worker is None or not worker.is_usable():
             if worker is not None:
-                worker.stop(patience_s=0.0)
+                worker.end(at_once=True)
+                worker.join()
             variables = worker_variables(slot, self.num_slots)
             worker = self._workers[slot] = _Worker(variables, self._command, self._training)
         worker.send((setting, spec.seed, dict(spec.params)))
@@ -59,7 +61,10 @@ class ProcessExecutor:
 
     def close(self) -> None:
         for slot, worker in self._workers.items():
-            worker.stop(patience_s=0.0 if slot in self._running else PATIENCE_S)
+            worker.end(at_once=slot in self._running)
+        deadline = time.monotonic() + PATIENCE_S
+        for worker in self._workers.values():
+            worker.join(deadline - time.monotonic())
 
 
 class _Worker:
@@ -107,12 +112,16 @@ class _Worker:
             how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
             yield Ended(lost=f"its process ended with {how}")
 
-    def stop(self, patience_s: float) -> None:
+    def end(self, *, at_once: bool) -> None:
         self.connection.close()  # ends an idle worker
+        if at_once and self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)  # with the workers of a DataLoader
+
+    def join(self, patience_s: float = 0.0) -> None:
         try:
             self._process.wait(patience_s)
         except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)  # with the workers of a DataLoader
+            self.end(at_once=True)
             self._process.wait()
 
 
@@ -132,9 +141,9 @@ def pack(train: Training, cloudpickle: Any) -> bytes:
     try:
         packed: bytes = cloudpickle.dumps(train)
     except Exception as error:
-        quoted = str(error).replace("; ", ", ")  # the hint begins at the first semicolon
         raise StudyError(
-            f"the training cannot be sent to another process ({quoted}); make such objects inside "
-            "it, put it into a file of its own and import it, or use processes=0"
+            f"the training cannot be sent to another process ({error})",
+            "make such objects inside it, put it into a file of its own and import it, or use "
+            "processes=0",
         ) from error
     return packed

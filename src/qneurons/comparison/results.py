@@ -37,8 +37,8 @@ class Metrics:
         """The name that decides and the one that chooses; raises if they cannot be used."""
         if not names:
             raise StudyError(
-                "report() was called without a metric; call for example "
-                "trial.report(test_accuracy=0.97)"
+                "report() was called without a metric",
+                "call for example trial.report(test_accuracy=0.97)",
             )
         for name in filter(None, (self.metric, self.choose_by, *(self.smaller or ()))):
             if name not in names:
@@ -51,12 +51,13 @@ class Metrics:
         if has_grid and chooser is None:
             raise StudyError(
                 "the parameters have several values, and the best must not be chosen on the test "
-                "metric; report also one of a validation set, as in trial.report(val_accuracy=...)"
+                "metric",
+                "report also one of a validation set, as in trial.report(val_accuracy=...)",
             )
         if has_grid and (chooser == metric or str(chooser).startswith("test")):
             raise StudyError(
-                f"parameters must not be chosen by {chooser!r}, which would favour luck; choose by "
-                "a metric of a validation set, as in choose_by='val_accuracy'"
+                f"parameters must not be chosen by {chooser!r}, which would favour luck",
+                "choose by a metric of a validation set, as in choose_by='val_accuracy'",
             )
         return metric, chooser
 

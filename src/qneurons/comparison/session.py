@@ -31,14 +31,14 @@ def make_grid(params: Mapping[str, Iterable[Any]]) -> Grid:
         usable = [isinstance(v, int | str) or (isinstance(v, float) and isfinite(v)) for v in axis]
         if not (axis and all(usable)):
             raise StudyError(
-                f"the parameter {name!r} has the values {axis}; give a list of numbers or texts, "
-                f"as in {{{name!r}: [0.05, 0.1]}}"
+                f"the parameter {name!r} has the values {axis}",
+                f"give a list of numbers or texts, as in {{{name!r}: [0.05, 0.1]}}",
             )
         axes.append([(name, value) for value in dict.fromkeys(axis)])
     return list(itertools.product(*axes))
 
 
-def plan(arms: Sequence[Arm], seeds: Iterable[int], grid: Grid) -> list[Spec]:
+def make_specs(arms: Sequence[Arm], seeds: Iterable[int], grid: Grid) -> list[Spec]:
     """All trials, seed by seed, so that what is done can always be compared in pairs."""
     return [Spec(arm.name, seed, params) for seed in seeds for params in grid for arm in arms]
 
@@ -65,8 +65,8 @@ class Session:
     def run(self, specs: Sequence[Spec], on_seed: Callable[[], None] = lambda: None) -> None:
         """Runs what the store lacks. ``on_seed`` is called after the last trial of a seed.
 
-        A trial that raises or crashes is lost, and the others go on. If none is finished before one
-        on every worker has failed, the training itself is at fault, and the session ends.
+        A trial that raises or crashes is lost, and the others go on. If as many have failed as may
+        run at once, and none is finished, the training itself is at fault, and the session ends.
         """
 
         def listener(spec: Spec, message: Message) -> None:
@@ -156,10 +156,9 @@ class Session:
     def _give_up(self, spec: Spec, why: str) -> None:
         self.failed[spec.id] = why
         if not self.store.finished and len(self.failed) >= self.executor.num_slots:
-            quoted = why.replace("; ", ", ")  # the hint begins at the first semicolon
             raise StudyError(
-                f"failed ({quoted}), and no trial has finished yet; correct the training, and run "
-                "the same command again"
+                f"failed ({why}), and no trial has finished yet",
+                "correct the training, and run the same command again",
             )
         self.say(f"{spec}: failed ({why}); the other trials go on")
 

@@ -97,14 +97,15 @@ class TrialStore(Ledger[Trials]):
         if self.records.training != name:
             raise StudyError(
                 f"{self.folder} holds trials of the training {self.records.training!r}, and this "
-                f"is {name!r}; give another store"
+                f"is {name!r}",
+                "give another store",
             )
         changed = sum(is_changed(trial.code, code) for trial in self.finished.values())
         if changed and not keep:
             raise StudyError(
                 f"the code of {name!r} has changed since {changed} of the {len(self.finished)} "
-                f"trials in {self.folder} were made; give another store, or keep=True (--keep) if "
-                "the change does not matter"
+                f"trials in {self.folder} were made",
+                "give another store, or keep=True (--keep) if the change does not matter",
             )
 
     def add(self, trial: Finished) -> None:

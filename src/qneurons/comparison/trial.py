@@ -108,14 +108,15 @@ class Trial:
         seconds = time.perf_counter() - self._since
         if not self._is_converted:
             raise StudyError(
-                "the training reports before it has converted a model, so all settings would train "
-                "the same; call model = trial.convert(model) first"
+                "the training reports before it has converted a model, so all settings would "
+                "train the same",
+                "call model = trial.convert(model) first",
             )
         if self._metrics and self._metrics.keys() != metrics.keys():
             raise StudyError(
                 f"epoch {len(self._seconds) + 1} reports {', '.join(metrics) or 'nothing'}, and "
-                f"the epochs before reported {', '.join(self._metrics)}; report the same names "
-                "after every epoch"
+                f"the epochs before reported {', '.join(self._metrics)}",
+                "report the same names after every epoch",
             )
         values = {name: _number(name, value) for name, value in metrics.items()}
         bad = [name for name, value in values.items() if not math.isfinite(value)]
@@ -148,8 +149,8 @@ def run_trial(train: Callable[[Trial], object], trial: Trial) -> tuple[Measured,
         why = str(error)
     if not trial._metrics and not trial._has_diverged:
         raise StudyError(
-            "the training has reported nothing; call trial.report(test_accuracy=...) after every "
-            "epoch"
+            "the training has reported nothing",
+            "call trial.report(test_accuracy=...) after every epoch",
         )
     peak = max(map(torch.cuda.max_memory_allocated, _cuda_devices()), default=0)
     measured = Measured(trial._metrics, trial._seconds, peak or None, trial._has_diverged)
@@ -177,5 +178,5 @@ def _number(name: str, value: Any) -> float:
         return float(value.detach() if isinstance(value, Tensor) else value)
     except (TypeError, ValueError):
         raise StudyError(
-            f"{name} must be a number, got {value!r}; report for example {name}=0.97"
+            f"{name} must be a number, got {value!r}", f"report for example {name}=0.97"
         ) from None

@@ -128,8 +128,8 @@ def run_states(frame: pl.DataFrame, *, last_only: bool = False) -> pl.DataFrame:
     if len(twice := keys.filter(keys.is_duplicated())):
         *cell, setting, seed, epoch = twice.row(0)
         raise StudyError(
-            f"{Cell(*cell)}, {setting}, seed {seed}: epoch {epoch} occurs more than once; give "
-            "every epoch of a run one row"
+            f"{Cell(*cell)}, {setting}, seed {seed}: epoch {epoch} occurs more than once",
+            "give every epoch of a run one row",
         )
     runs = frame.group_by(RUN).agg(
         last=pl.col("epoch").max(), diverged=pl.col("diverged").fill_null(False).any()

@@ -61,7 +61,7 @@ def write_report(
     if frame.is_empty():
         what = f"of the study {study.name!r}" if study else "in this store"
         raise StudyError(
-            f"there is nothing to report: no epoch {what} is recorded; run the study first"
+            f"there is nothing to report: no epoch {what} is recorded", "run the study first"
         )
     title = study.title if study else "q-neurons: what the runs say"
     results = Results(frame)

@@ -64,7 +64,8 @@ def to_rich(table: Table) -> "rich.table.Table":
         title_justify="left",
         caption_justify="left",
         box=SIMPLE_HEAD,
-        pad_edge=False,
+        show_edge=False,
+        padding=(0, 1, 0, 0),
     )
     for name in table.columns:
         shown.add_column(Text(name), overflow="fold")  # never cut a number

@@ -24,7 +24,6 @@ from qneurons.report.comparisons import PRIMARY, Cell, is_q, setting_order
 from qneurons.report.figures import (
     ACCURACY,
     GAIN,
-    LAMS,
     LOSS,
     Curve,
     Style,
@@ -39,6 +38,7 @@ from qneurons.report.gains import gains_over_base, gains_table
 from qneurons.report.headline import place_names
 from qneurons.report.rendering import Table, counted, listed
 from qneurons.report.results import Results
+from qneurons.study.runs import parse_setting
 from qneurons.study.store import CELL, PROVENANCE
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def make_sections(results: Results, runs: Mapping[Cell, Counter[str]]) -> list[S
         *[limit] * bool(limit.tables),
         learning,
         Section("tables", "Tables", learned_nothing(results), tables=others),
-        *[neurons] * any(is_q(final.setting) for final in finals),
+        *[neurons] * bool(neurons.figures),
         Section(
             "provenance",
             "Runs and provenance",
@@ -247,25 +247,31 @@ def curves_alt(where: str, curves: Sequence[Curve]) -> str:
 
 
 def draw_neurons(results: Results) -> list[Drawing]:
-    """The paper's two figures that need no training, for the activations of the frame."""
+    """The paper's two figures that need no training, for the q-activations of the frame."""
     names = sorted(filter(is_drawable, {cell.activation for cell in results.cells}))
-    lams = [f"{lam:g}" for lam in LAMS]
+    settings = map(parse_setting, filter(is_q, results.frame["setting"].unique()))
+    lams = sorted({setting.lam(1) for setting in settings} - {0.0})
+    if not lams:
+        return []
+    values = listed([f"{lam:g}" for lam in lams])
     words = {
         "law-of-q": (
-            f"Density of q around 1 for λ = {listed(lams)}: the larger λ, the wider it is and the "
+            f"Density of q around 1 for λ = {values}: the larger λ, the wider it is and the "
             "likelier is a negative q. The larger φ, the wider is its hole around 1.",
-            "The density of q, for several λ and φ. A negative q, shaded, turns the sign of x.",
+            "The density of q, for the λ with which the settings begin, and for several φ. A "
+            "negative q, shaded, turns the sign of x.",
         ),
         "density": (
             f"The law of {listed([f'q-{name}' for name in names] or ['no q-neuron'])} (rows) for "
-            f"λ = {listed(lams)} (columns): f, its limit, its mean and bands of probability at "
+            f"λ = {values} (columns): f, its limit, its mean and bands of probability at "
             "each x.",
             "The law of g_q(x) at each x: f, the limit f'(x)x, the mean, and the bands around the "
             "median that hold 98, 80 and 50 % of the draws. A value that has a probability of its "
             "own is a line as wide as this probability.",
         ),
     }
-    return [Drawing(name, *words[name], figure) for name, figure in paper_figures(names).items()]
+    drawn = paper_figures(names, lams)
+    return [Drawing(name, *words[name], figure) for name, figure in drawn.items()]
 
 
 def provenance(frame: pl.DataFrame) -> list[tuple[str, list[str]]]:

@@ -33,7 +33,7 @@ def explained(what: str) -> Iterator[None]:
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, f"fix that {_RETRY}")
         where = f" ({error.filename})" if error.filename else ""
-        raise StudyError(f"{what}: {error.strerror or error}{where}; {remedy}") from error
+        raise StudyError(f"{what}: {error.strerror or error}{where}", remedy) from error
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:

@@ -70,9 +70,10 @@ def parse_setting(text: str) -> Setting:
         return Setting(kind, eta=schedule(1)) if text[0] == "n" else Setting(kind, schedule)
     except ValueError:
         raise StudyError(
-            f"cannot read the setting {text!r}; write 'base', 'limit', {FORMS}, 'm<lam0>' (the "
-            "mean of 'a<lam0>', without noise) or 'n<eta>' (noise on the gradients), for example "
-            f"{EXAMPLES}, with numbers up to {LARGEST:g}"
+            f"cannot read the setting {text!r}",
+            f"write 'base', 'limit', {FORMS}, 'm<lam0>' (the mean of 'a<lam0>', without noise) or "
+            f"'n<eta>' (noise on the gradients), for example {EXAMPLES}, with numbers up to "
+            f"{LARGEST:g}",
         ) from None
 
 

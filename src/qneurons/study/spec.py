@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qneurons.activations import resolve
+from qneurons.activations import resolve, rows
 from qneurons.study.data import DATASETS, parse_augmentation
 from qneurons.study.errors import StudyError, unknown
 from qneurons.study.networks import NETWORKS, Layer
@@ -46,7 +46,9 @@ def select(
         kept = _filter(study, only)
         runs = [run for run in runs if all(_written(run, key) in kept[key] for key in kept)]
         if not runs:
-            raise StudyError(f"only {only!r} leaves no run of {study.name}; give fewer conditions")
+            raise StudyError(
+                f"only {only!r} leaves no run of {study.name}", "give fewer conditions"
+            )
     if seeds is not None:
         alike = dict.fromkeys(dataclasses.replace(run, seed=0) for run in runs)
         numbers = _parse_seeds(seeds, most=MOST_RUNS // len(alike))
@@ -85,6 +87,13 @@ _num_seeds = _is(
 _seed = _is(int, "an integer from 0 to 2**63 - 1", lambda n: 0 <= n < 2**63)
 
 
+def activation_name(text: str) -> str:
+    try:
+        return resolve(text).name
+    except ValueError:
+        raise unknown("activation", text, (row.name for row in rows())) from None
+
+
 def _setting(value: Any) -> Setting:
     setting = parse_setting(_text(value))
     setting.lam(2)  # refuses a schedule without its number of epochs
@@ -96,7 +105,7 @@ _KEYS: dict[str, Callable[[Any], Any]] = {
     "dataset": lambda value: _known("dataset", value, DATASETS),
     "network": lambda value: _known("network", value, NETWORKS),
     "dropout": _is(bool, "true or false", lambda _: True),
-    "activation": lambda value: resolve(_text(value)).name,
+    "activation": lambda value: activation_name(_text(value)),
     "setting": lambda value: str(_setting(value)),
     "batch_size": _count,
     "learning_rate": _is(float, "a finite number above 0", lambda x: 0 < x < math.inf),
@@ -114,14 +123,16 @@ _OPTIONAL = ["dropout", *(key for key in _KEYS if hasattr(Run, key))]
 def _read(where: str, value: Any, read: Callable[[Any], Any]) -> Any:
     try:
         return read(value)
-    except (ValueError, StudyError) as error:
+    except StudyError as error:
+        raise error.at(where) from None
+    except ValueError as error:
         raise StudyError(f"{where}: {error}") from None
 
 
 def _read_list(where: str, value: Any, read: Callable[[Any], Any]) -> list[Any]:
     values = value if isinstance(value, list) else [value]
     if not values:
-        raise StudyError(f"{where}: the list is empty; give at least one value")
+        raise StudyError(f"{where}: the list is empty", "give at least one value")
     return [_read(where, value, read) for value in values]
 
 
@@ -130,10 +141,10 @@ def _check_keys(
 ) -> None:
     for key in table:
         if key not in known:
-            raise StudyError(f"{where}: {unknown('key', key, known)}")
+            raise unknown("key", key, known).at(where)
     for key in known:
         if key not in table and key not in optional:
-            raise StudyError(f"{where}: the key {key!r} is missing; add it")
+            raise StudyError(f"{where}: the key {key!r} is missing", "add it")
 
 
 def _load(name: str, beside: Path, including: tuple[str, ...], included: dict[str, Study]) -> Study:
@@ -145,22 +156,22 @@ def _load(name: str, beside: Path, including: tuple[str, ...], included: dict[st
     path = beside / (f"{name}.toml" if packaged else name)
     label = path.name if packaged else str(path)
     if path.suffix != ".toml" or "\0" in name:  # which no path may hold
-        raise StudyError(f"{unknown('study', name, study_names())}; or give a .toml file")
+        raise unknown("study", name, study_names(), "or give a .toml file")
     place = name if packaged else os.path.realpath(path)  # Path.resolve raises in a loop
     if place in included:
         return included[place]
     if not packaged and place in including:
-        raise StudyError(f"{including[-1]}: include: {name!r} includes this file; remove it")
+        raise StudyError(f"{including[-1]}: include: {name!r} includes this file", "remove it")
     try:
         file = PACKAGED / path.name if packaged else path
         table = tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors write a BOM
     except OSError as error:
         raise StudyError(
-            f"cannot read the study {label}: {error.strerror}; give a .toml file, or one of "
-            f"{', '.join(study_names())}"
+            f"cannot read the study {label}: {error.strerror}",
+            f"give a .toml file, or one of {', '.join(study_names())}",
         ) from None
     except UnicodeDecodeError as error:
-        raise StudyError(f"{label}: it is not UTF-8 ({error}); save it as UTF-8") from None
+        raise StudyError(f"{label}: it is not UTF-8 ({error})", "save it as UTF-8") from None
     except (ValueError, RecursionError) as error:  # not TOML; the error names the line
         raise StudyError(f"{label}: {error}") from None
     optional = ["title", "grid", "include", *(["seeds"] if "grid" not in table else [])]
@@ -170,7 +181,7 @@ def _load(name: str, beside: Path, including: tuple[str, ...], included: dict[st
     def add(new: Iterable[Run]) -> None:
         runs.update(dict.fromkeys(new))
         if len(runs) > MOST_RUNS:
-            raise StudyError(f"{label}: more than {MOST_RUNS:,} runs; give fewer values or seeds")
+            raise StudyError(f"{label}: more than {MOST_RUNS:,} runs", "give fewer values or seeds")
 
     if "include" in table:
         for other in _read_list(f"{label}: include", table["include"], _text):
@@ -184,9 +195,9 @@ def _load(name: str, beside: Path, including: tuple[str, ...], included: dict[st
         for number, grid in enumerate(grids, start=1):
             add(_runs(f"{label}: grid {number}", grid, seeds))
     elif "seeds" in table:
-        raise StudyError(f"{label}: seeds: has no effect without a [[grid]]; remove it")
+        raise StudyError(f"{label}: seeds: has no effect without a [[grid]]", "remove it")
     if not runs:
-        raise StudyError(f"{label}: no runs; add a [[grid]] or include = ['paper-mnist-mlp']")
+        raise StudyError(f"{label}: no runs", "add a [[grid]] or include = ['paper-mnist-mlp']")
     included[place] = Study(
         name=path.stem,
         title=_read(f"{label}: title", table.get("title", path.stem), _text),
@@ -206,21 +217,22 @@ def _runs(where: str, grid: dict[str, Any], seeds: Sequence[int]) -> list[Run]:
     }
     axes["seed"] = seeds
     if math.prod(map(len, axes.values())) > MOST_RUNS:
-        raise StudyError(f"{where}: more than {MOST_RUNS:,} runs; give fewer values or seeds")
+        raise StudyError(f"{where}: more than {MOST_RUNS:,} runs", "give fewer values or seeds")
     combinations = itertools.product(*axes.values())
     runs = [Run(**dict(zip(axes, values, strict=True))) for values in combinations]
     for run in {packable(run): run for run in runs}.values():
         num = DATASETS[run.dataset].num_train - run.held_out
         if num < 1:
             raise StudyError(
-                f"{where}: held_out {run.held_out} leaves no image of {run.dataset} to train on; "
-                f"give less than {DATASETS[run.dataset].num_train}"
+                f"{where}: held_out {run.held_out} leaves no image of {run.dataset} to train on",
+                f"give less than {DATASETS[run.dataset].num_train}",
             )
         has_single = 1 in (run.batch_size, num % run.batch_size)
         if has_single and Layer("batch-norm") in NETWORKS[run.network]:
             raise StudyError(
                 f"{where}: batch_size {run.batch_size} leaves a batch of one of the {num} images "
-                f"of {run.dataset}, which {run.network} cannot normalise; give another batch_size"
+                f"of {run.dataset}, which {run.network} cannot normalise",
+                "give another batch_size",
             )
     return runs
 
@@ -238,19 +250,20 @@ def _filter(study: Study, only: str) -> dict[str, list[str]]:
         key, equals, values = (part.strip() for part in condition.partition("="))
         if not equals:
             raise StudyError(
-                f"only {only!r}: cannot read {condition!r}; write key=value,key=value|value, for "
-                "example 'network=mnist-mlp,setting=base|c0.1'"
+                f"only {only!r}: cannot read {condition!r}",
+                "write key=value,key=value|value, for example "
+                "'network=mnist-mlp,setting=base|c0.1'",
             )
         if key not in _KEYS:
-            raise StudyError(f"only {only!r}: {unknown('key', key, _KEYS)}")
+            raise unknown("key", key, _KEYS).at(f"only {only!r}")
         if key in kept:
-            raise StudyError(f"only {only!r}: {key} is given twice; write {key}=one|other")
+            raise StudyError(f"only {only!r}: {key} is given twice", f"write {key}=one|other")
         there = list(dict.fromkeys(_written(run, key) for run in study.runs))
         kept[key] = [value.strip() for value in values.split("|")]
         if key in ("setting", "augment"):  # they have several notations
             kept[key] = _read_list(f"only {only!r}", kept[key], _KEYS[key])
         if lost := [value for value in kept[key] if value not in there]:
-            raise StudyError(f"only {only!r}: {unknown(f'{key} of {study.name}', lost[0], there)}")
+            raise unknown(f"{key} of {study.name}", lost[0], there).at(f"only {only!r}")
     return kept
 
 
@@ -261,10 +274,10 @@ def _parse_seeds(text: str, most: int) -> list[int]:
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if not first <= last < 2**63:
             raise StudyError(
-                f"seeds {text!r}: cannot read {part!r}; write '0-9' or '0,3,5-7', with seeds "
-                "up to 2**63 - 1"
+                f"seeds {text!r}: cannot read {part!r}",
+                "write '0-9' or '0,3,5-7', with seeds up to 2**63 - 1",
             )
         if len(seeds) + last - first >= most:
-            raise StudyError(f"seeds {text!r}: more than {MOST_RUNS:,} runs; give fewer seeds")
+            raise StudyError(f"seeds {text!r}: more than {MOST_RUNS:,} runs", "give fewer seeds")
         seeds += range(first, last + 1)
     return list(dict.fromkeys(seeds))

@@ -12,7 +12,7 @@ from qneurons.study.execution.executor import (
     Trained,
     TrainingOptions,
 )
-from qneurons.study.execution.plan import Job
+from qneurons.study.execution.jobs import Job
 from qneurons.study.packs.memory import SHARE, bytes_per_run
 
 CPU = torch.device("cpu")

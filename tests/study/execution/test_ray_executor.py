@@ -27,7 +27,7 @@ from qneurons.study.execution.executor import (
     Trained,
     TrainingOptions,
 )
-from qneurons.study.execution.plan import Job
+from qneurons.study.execution.jobs import Job
 from qneurons.study.execution.ray_cluster import Workers
 from qneurons.study.execution.ray_executor import MARGIN_S, RayExecutor, _next_message, _Pool
 from qneurons.study.packs.memory import SHARE, bytes_per_run

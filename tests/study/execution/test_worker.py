@@ -5,7 +5,7 @@ import torch
 
 from qneurons.study.execution import Halt, Outcome
 from qneurons.study.execution.executor import Ended, SaveRequest, Task, Trained, TrainingOptions
-from qneurons.study.execution.plan import Job
+from qneurons.study.execution.jobs import Job
 from qneurons.study.execution.worker import run_task, train_pack
 
 CPU = torch.device("cpu")

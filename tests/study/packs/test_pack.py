@@ -197,8 +197,9 @@ def test_the_mean_is_what_an_ordinary_loop_of_quadrature_gives():
             torch.testing.assert_close(pack.state()[name][0], value, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("protocol", [{}, PROTOCOL], ids=["paper", "another"])
+@pytest.mark.parametrize(
+    ("precision", "protocol"), [("fp32", {}), ("bf16", PROTOCOL)], ids=["paper", "another"]
+)
 def test_resumed_bit_for_bit(precision, protocol):
     dataset = data()
     settings = ["base", "n0.01", "m5", "c0.1", "a1"]

@@ -89,11 +89,11 @@ def parse_augmentation(value: str | Mapping[str, Any]) -> Augmentation:
         if value in PRESETS:
             return PRESETS[value]
         if "=" not in value:
-            remedy = "; or give a table such as {shift = 0.1, flip = 'horizontal'}"
-            raise StudyError(f"{unknown('augmentation', value, PRESETS)}{remedy}")
+            otherwise = "or give a table such as {shift = 0.1, flip = 'horizontal'}"
+            raise unknown("augmentation", value, PRESETS, otherwise)
         words = [word.partition("=") for word in value.split()]
         if len({key for key, *_ in words}) < len(words):
-            raise StudyError(f"a move is given twice in {value!r}")
+            raise StudyError(f"a move is given twice in {value!r}", "leave one of them out")
         value = {key: text if key == "flip" else _number(text) for key, _, text in words}
     for key, limit in value.items():
         if key not in _RULES:

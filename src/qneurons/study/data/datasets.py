@@ -14,7 +14,7 @@ from torch import Tensor
 
 from qneurons.study.data.download import download
 from qneurons.study.data.readers import Array, read_idx, read_npz, read_tar, reading
-from qneurons.study.errors import StudyError, unknown
+from qneurons.study.errors import StudyError, install, unknown
 
 NUM_CLASSES = 10
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
@@ -76,7 +76,7 @@ def load_dataset(name: str, data_dir: Path | None = None, *, progress: bool = Fa
     folder = Path(data_dir or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "qneurons"))
     folder = folder.expanduser()
     if folder.exists() and not folder.is_dir():
-        raise StudyError(f"the data folder {folder} is a file; give a folder with --data-dir")
+        raise StudyError(f"the data folder {folder} is a file", "give a folder with --data-dir")
     found = _search(name, folder)
     if found is None:
         _download(name, folder, progress=progress)
@@ -138,7 +138,7 @@ def _labels(where: str, array: Array, count: int) -> Tensor:
 
 def _expect(right: bool, where: object, found: str, expected: str) -> None:
     if not right:
-        raise StudyError(f"{where}: {found}, expected {expected}; replace the file")
+        raise StudyError(f"{where}: {found}, expected {expected}", "replace the file")
 
 
 def _read_digits(name: str, place: Path) -> Found:
@@ -147,8 +147,8 @@ def _read_digits(name: str, place: Path) -> Found:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped]
     except ModuleNotFoundError:
         raise StudyError(
-            "the dataset digits comes with scikit-learn, which is not installed; "
-            "pip install 'qneurons[study]'"
+            "the dataset digits comes with scikit-learn, which is not installed",
+            install(),
         ) from None
     pixels, labels = load_digits(return_X_y=True)
     # Bilinear from 8 to 28 pixels: the new centres are at (4 i - 5) / 14 old pixels. In integers,

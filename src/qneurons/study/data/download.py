@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from qneurons.study.data.readers import one_line
-from qneurons.study.errors import StudyError
+from qneurons.study.errors import StudyError, install
 
 
 def download(checksums: Mapping[str, str], folder: Path, *, progress: bool, remedy: str) -> None:
@@ -18,8 +18,8 @@ def download(checksums: Mapping[str, str], folder: Path, *, progress: bool, reme
         import pooch  # type: ignore[import-untyped]
     except ModuleNotFoundError:
         raise StudyError(
-            f"to download {', '.join(checksums)} needs pooch; pip install 'qneurons[study]', or "
-            f"{remedy}"
+            f"to download {', '.join(checksums)} needs pooch",
+            f"{install()}, or {remedy}",
         ) from None
     pooch.get_logger().setLevel("WARNING")
     with _bars(progress) as bars:
@@ -30,8 +30,8 @@ def download(checksums: Mapping[str, str], folder: Path, *, progress: bool, reme
                 pooch.retrieve(url, published, name, folder, downloader=fetch)
             except (OSError, ValueError) as error:  # requests' errors are OSErrors
                 raise StudyError(
-                    f"cannot download {url} to {folder}: {one_line(error)}; try again later, or "
-                    f"{remedy}"
+                    f"cannot download {url} to {folder}: {one_line(error)}",
+                    f"try again later, or {remedy}",
                 ) from error
 
 

@@ -32,7 +32,8 @@ def reading(path: Path) -> Iterator[None]:
         *(zlib.error, zipfile.BadZipFile, tarfile.TarError),
     ) as error:
         raise StudyError(
-            f"cannot read {path}: {one_line(error)}; replace the file, or delete it to download it"
+            f"cannot read {path}: {one_line(error)}",
+            "replace the file, or delete it to download it",
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Runs studies: plans packs, has them trained here or on a Ray cluster, saves what they report.
+"""Runs studies: forms packs, has them trained here or on a Ray cluster, saves what they report.
 
 What needs Ray is in ``ray_executor`` and ``ray_cluster``, and is imported from there.
 """

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from qneurons.study.data import Dataset
-from qneurons.study.execution.plan import Job
+from qneurons.study.execution.jobs import Job
 from qneurons.study.packs import Pack
 from qneurons.study.runs import Epoch, Run
 

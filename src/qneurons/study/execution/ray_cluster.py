@@ -15,14 +15,14 @@ import torch
 
 import qneurons as qn
 from qneurons.provenance import versions
-from qneurons.study.errors import StudyError
+from qneurons.study.errors import StudyError, install
 from qneurons.study.execution.executor import Halt
 from qneurons.study.packs import free_bytes
 
 try:
     import ray
 except ModuleNotFoundError:
-    raise StudyError("--executor ray needs Ray; pip install 'qneurons[ray]'") from None
+    raise StudyError("--executor ray needs Ray", install("ray")) from None
 
 CONNECT_S = 5.0
 POLL_S = 0.5
@@ -57,8 +57,8 @@ def connected(address: str) -> Iterator[None]:
     # Not reachable, another version, or a client without grpcio.
     except (ConnectionError, RuntimeError, ImportError, ValueError) as error:
         raise StudyError(
-            f"cannot use a Ray cluster at --address {address} ({error}); start one with "
-            "'ray start --head', and give its address"
+            f"cannot use a Ray cluster at --address {address} ({error})",
+            "start one with 'ray start --head', and give its address",
         ) from error
     try:
         yield
@@ -79,8 +79,9 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
     except (OSError, ValueError) as error:
         raise StudyError(
-            f"nothing answers at --address {address} ({error}); it must be auto, host:port (port "
-            f"6379 by default) or {CLIENT}host:port (port {CLIENT_PORT}) of the head node"
+            f"nothing answers at --address {address} ({error})",
+            f"it must be auto, host:port (port 6379 by default) or {CLIENT}host:port (port "
+            f"{CLIENT_PORT}) of the head node",
         ) from None
 
 
@@ -115,13 +116,15 @@ def find_workers(
         if "No module named" not in str(error):
             raise
         raise StudyError(
-            "the workers of the cluster cannot import qneurons or a package that it needs; install "
-            f"qneurons {qn.__version__} on every node, in the environment in which Ray runs"
+            "the workers of the cluster cannot import qneurons or a package that it needs",
+            f"install qneurons {qn.__version__} on every node, in the environment in which Ray "
+            "runs",
         ) from error
     if found["qneurons"] != qn.__version__:
         raise StudyError(
             f"the workers of the cluster have qneurons {found['qneurons']}, and this process has "
-            f"{qn.__version__}; install the same version everywhere"
+            f"{qn.__version__}",
+            "install the same version everywhere",
         )
     if free is not None:
         share = needs["num_gpus"] if kind == "cuda" else 1 / max(1, slots.get(node, 1))
@@ -144,7 +147,7 @@ def _resources(
         num_gpus = 1.0 if kind == "cuda" else 0.0
     if (kind == "cuda") != (num_gpus > 0):
         raise StudyError(
-            f"--gpus-per-{unit} {num_gpus:g} contradicts --device {kind}; leave one of them out"
+            f"--gpus-per-{unit} {num_gpus:g} contradicts --device {kind}", "leave one of them out"
         )
     shares = [number for number in (num_cpus, num_gpus) if number]
     if min(shares, default=0) < MIN_SHARE or num_gpus > 1 or (num_cpus > 1 and num_cpus % 1):
@@ -160,9 +163,9 @@ def _resources(
             for name in ("CPU", "GPU")
         )
         raise StudyError(
-            f"no node of the cluster has {num_cpus:g} CPUs and {num_gpus:g} GPUs for a {unit} "
-            f"(at most: {most}); use another --cpus-per-{unit} or --gpus-per-{unit}, or start such "
-            "a node"
+            f"no node of the cluster has {num_cpus:g} CPUs and {num_gpus:g} GPUs for a {unit} (at "
+            f"most: {most})",
+            f"use another --cpus-per-{unit} or --gpus-per-{unit}, or start such a node",
         )
     return kind, {"num_cpus": num_cpus, "num_gpus": num_gpus}, slots
 
@@ -178,8 +181,8 @@ def _describe_worker(kind: str, unit: str) -> tuple[str, dict[str, str], int | N
     """In a worker: its node, versions and free memory."""
     if kind == "cuda" and not torch.cuda.is_available():
         raise StudyError(
-            "torch finds no CUDA device in a worker to which Ray gave one; use --gpus-per-"
-            f"{unit} 0, or install torch with CUDA on the nodes"
+            "torch finds no CUDA device in a worker to which Ray gave one",
+            f"use --gpus-per-{unit} 0, or install torch with CUDA on the nodes",
         )
     node: str = ray.get_runtime_context().get_node_id()
     return node, versions(), free_bytes(torch.device(kind))

@@ -26,7 +26,7 @@ from qneurons.study.execution.executor import (
     Task,
     TrainingOptions,
 )
-from qneurons.study.execution.plan import Job
+from qneurons.study.execution.jobs import Job
 from qneurons.study.execution.ray_cluster import Workers, find_workers
 from qneurons.study.execution.worker import run_task
 from qneurons.study.packs import fitting_pack
@@ -193,8 +193,8 @@ class _PoolOnHead:
                 return ray.get(getattr(self._actor, name).remote(*arguments))
             except (ray.exceptions.RayError, ConnectionError) as error:
                 raise StudyError(
-                    f"the connection to the cluster was lost ({type(error).__name__}); everything "
-                    "saved is kept, and the same command continues"
+                    f"the connection to the cluster was lost ({type(error).__name__})",
+                    "everything saved is kept, and the same command continues",
                 ) from error
 
         return call

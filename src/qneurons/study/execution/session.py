@@ -22,7 +22,7 @@ from qneurons.study.execution.executor import (
     Trained,
     TrainingOptions,
 )
-from qneurons.study.execution.plan import Job, pending, plan
+from qneurons.study.execution.jobs import Job, make_jobs, pending
 from qneurons.study.execution.progress import EpochCounts, Event, Notice
 from qneurons.study.packs import Pack
 from qneurons.study.runs import Run, Study, packable
@@ -66,15 +66,15 @@ def run_study(
     halt = executor.halt
     try:
         while session.submitted or not halt():
-            is_new_plan = not (session.submitted or session.queue)
-            if is_new_plan and not session.plan():
+            is_idle = not (session.submitted or session.queue)
+            if is_idle and not session.fill_queue():
                 break
             while executor.has_room and (task := session.next_task()):
                 executor.submit(task)
             if session.submitted:
                 for task, message in executor.poll():
                     session.handle(task, message)
-            elif is_new_plan and not halt():  # other processes have reserved all that is left
+            elif is_idle and not halt():  # other processes have reserved all that is left
                 session.wait()
     finally:
         for submission in session.submitted.values():
@@ -82,7 +82,7 @@ def run_study(
         executor.cancel(session.submitted)
     if session.num_lost:
         session.notify(f"{session.num_lost} epochs of runs were not saved in time and are lost")
-    if halt.outcome is None or not session.plan():  # it may have been stopped just at its end
+    if halt.outcome is None or not session.fill_queue():  # it may have been stopped just at its end
         store.tidy()
         return Outcome.FINISHED
     if halt.outcome is Outcome.TIME_LIMIT and not session.any_saved:
@@ -116,7 +116,7 @@ class _Session:
     losses: Counter[str] = field(default_factory=Counter)  # of each run, since it was last saved
     datasets: dict[str, Dataset] = field(default_factory=dict)
     sizes: dict[tuple[object, ...], int] = field(default_factory=dict)  # of packs, by kind
-    num_pending: int = 0  # runs, when they were last planned
+    num_pending: int = 0  # runs, when the queue was last filled
     num_lost: int = 0  # epochs that a stop cost, summed over runs
     any_saved: bool = False
     is_waiting: bool = False
@@ -126,7 +126,7 @@ class _Session:
     def __post_init__(self) -> None:
         self.counts = EpochCounts(self.study)
 
-    def plan(self) -> bool:
+    def fill_queue(self) -> bool:
         """Queues the runs that are left; False if there are none.
 
         Datasets are loaded before any training, so that a missing one is noticed at once.
@@ -145,7 +145,7 @@ class _Session:
         if not self.is_plan_recorded:
             self.store.add_plan(dict.fromkeys(self.study.runs, self.study.epochs))
             self.is_plan_recorded = True
-        self.queue = deque(plan(runs, todo, self.pack_size))
+        self.queue = deque(make_jobs(runs, todo, self.pack_size))
         return bool(runs)
 
     def pending(self) -> dict[str, int]:
@@ -253,13 +253,14 @@ class _Session:
         """Puts runs back at the front of the queue. They continue from what the store has."""
         todo = self.pending()
         left = [run for run in runs if run.id in todo]
-        self.queue.extendleft(reversed(plan(left, todo, self.pack_size)))
+        self.queue.extendleft(reversed(make_jobs(left, todo, self.pack_size)))
 
     def halve(self, runs: Sequence[Run]) -> None:
         if len(runs) == 1:
             raise StudyError(
                 f"not even one run fits into the memory of {self.executor.device}: "
-                f"{_name(runs[0])}; free some memory, or use another --device"
+                f"{_name(runs[0])}",
+                "free some memory, or use another --device",
             )
         size = len(runs) // 2
         if size < self.pack_size(runs[0]):  # else another pack of this size was out of memory too
@@ -272,7 +273,8 @@ class _Session:
             raise StudyError(
                 f"a pack of {len(runs)} runs was lost {MAX_LOSSES} times in a row before anything "
                 f"of it was saved ({_name(runs[0])}), the last time because {how}; everything "
-                "saved before is kept; see the logs of its worker, or try a smaller --pack"
+                "saved before is kept",
+                "see the logs of its worker, or try a smaller --pack",
             )
         lost = f" ({num_unsaved} epochs are lost)" if num_unsaved else ""
         self.notify(f"{how}: {len(runs)} runs continue from their last checkpoint{lost}")

@@ -69,9 +69,9 @@ def verify(path: Path, sha256: str) -> None:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256:
         raise StudyError(
-            f"checkpoint {path} was changed after it was written: its checksum is wrong; restore "
-            "it from a copy, or delete it (its runs then start again from their beginning; nothing "
-            "else is lost)"
+            f"checkpoint {path} was changed after it was written: its checksum is wrong",
+            "restore it from a copy, or delete it (its runs then start again from their "
+            "beginning; nothing else is lost)",
         )
 
 

@@ -87,9 +87,9 @@ class Journal:
             data = file.read()
         if size < least:
             raise StudyError(
-                f"{self.path} was truncated: it has {size} bytes, and had {least}; restore it from "
-                f"a copy, or delete {self.length_path.name} to keep what is left (what is missing "
-                "is then trained again)"
+                f"{self.path} was truncated: it has {size} bytes, and had {least}",
+                f"restore it from a copy, or delete {self.length_path.name} to keep what is left "
+                "(what is missing is then trained again)",
             )
         *lines, tail = data.split(b"\n")
         entries, crc, number = [], self._crc, self._lines
@@ -109,9 +109,9 @@ class Journal:
 
     def _changed(self, line: int) -> StudyError:
         return StudyError(
-            f"{self.path}, line {line}, was changed after it was written: its checksum is wrong; "
-            f"restore the file from a copy, or keep only the {line - 1} lines before it and delete "
-            f"{self.length_path.name} (what is missing is then trained again)"
+            f"{self.path}, line {line}, was changed after it was written: its checksum is wrong",
+            f"restore the file from a copy, or keep only the {line - 1} lines before it and "
+            f"delete {self.length_path.name} (what is missing is then trained again)",
         )
 
     def append(self, entry: Entry) -> None:
@@ -139,8 +139,9 @@ class Journal:
             return 0
         if not re.fullmatch(rb"\d{20}\n", text):
             raise StudyError(
-                f"{self.length_path} should hold the length of the journal in 20 digits, but holds "
-                f"{text[:30]!r}; delete it if the journal is complete"
+                f"{self.length_path} should hold the length of the journal in 20 digits, but "
+                f"holds {text[:30]!r}",
+                "delete it if the journal is complete",
             )
         return int(text)
 

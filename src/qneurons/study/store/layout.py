@@ -46,7 +46,8 @@ def create(
         more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
         raise StudyError(
             f"{folder} is not a store and not empty (it holds {', '.join(foreign[:3])}{more}); "
-            "nothing in it was changed; give a new or an empty folder"
+            "nothing in it was changed",
+            "give a new or an empty folder",
         )
     for inner in folders:
         make_folder(inner)
@@ -63,9 +64,9 @@ def check(folder: Path, header: Mapping[str, Any] = HEADER) -> None:
     except (FileNotFoundError, NotADirectoryError):
         if (folder / JOURNAL).exists():
             remedy = f"restore it from a copy, or write {json.dumps(header)} into it"
-            raise StudyError(f"{path} is missing; {remedy}") from None
+            raise StudyError(f"{path} is missing", remedy) from None
         what = "is not a store" if folder.exists() else "does not exist"
-        raise StudyError(f"{folder} {what}; give the folder of a store") from None
+        raise StudyError(f"{folder} {what}", "give the folder of a store") from None
     try:
         found = json.loads(text)
         kind, version = found["format"], found["version"]
@@ -73,15 +74,17 @@ def check(folder: Path, header: Mapping[str, Any] = HEADER) -> None:
         kind, version = None, None
     if kind in FORMATS and kind != header["format"]:
         raise StudyError(
-            f"{folder} is a {kind}, and this needs a {header['format']}; give another folder"
+            f"{folder} is a {kind}, and this needs a {header['format']}", "give another folder"
         )
     if kind != header["format"]:
         raise StudyError(
-            f"{path} holds {text[:60]!r}, which does not name the format of a store; give the "
-            f"folder of a store, or write {json.dumps(header)} into the file if this was one"
+            f"{path} holds {text[:60]!r}, which does not name the format of a store",
+            f"give the folder of a store, or write {json.dumps(header)} into the file if this was "
+            "one",
         )
     if version != header["version"]:
         raise StudyError(
             f"store {folder} has format {version}, and qneurons {qn.__version__} reads format "
-            f"{header['version']}; use the version of qneurons that wrote it"
+            f"{header['version']}",
+            "use the version of qneurons that wrote it",
         )

@@ -73,7 +73,8 @@ class Ledger(abc.ABC, Generic[C]):
             except (ValueError, KeyError, TypeError, IndexError) as error:
                 raise StudyError(
                     f"{self._journal.path}, line {line}, is not understood ({error!r}): it was "
-                    f"written by another version than qneurons {qn.__version__}; use that version"
+                    f"written by another version than qneurons {qn.__version__}",
+                    "use that version",
                 ) from error
 
     @contextmanager

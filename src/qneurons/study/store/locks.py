@@ -14,8 +14,8 @@ try:
     import fcntl
 except ImportError:
     raise StudyError(
-        "a store needs the file locks of Linux and macOS, which this system lacks; on Windows use "
-        "the Windows Subsystem for Linux"
+        "a store needs the file locks of Linux and macOS, which this system lacks",
+        "on Windows use the Windows Subsystem for Linux",
     ) from None
 
 
@@ -118,6 +118,7 @@ def sweep(folder: Path) -> set[str]:
         except ValueError:
             raise StudyError(
                 f"{path} should list the runs that a running process has reserved, but cannot be "
-                "read; stop that process and delete the file"
+                "read",
+                "stop that process and delete the file",
             ) from None
     return reserved

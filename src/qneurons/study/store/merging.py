@@ -34,8 +34,9 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
     with target.reserve(ids) as reservation:
         if taken := [id for id in ids if id not in reservation.ids]:
             raise StudyError(
-                f"store {into}: {len(taken)} of these {len(ids)} runs are being trained by another "
-                f"process (for example {taken[0]}); nothing was merged, try again when it has ended"
+                f"store {into}: {len(taken)} of these {len(ids)} runs are being trained by "
+                f"another process (for example {taken[0]})",
+                "nothing was merged, try again when it has ended",
             )
         best, equal = _choose([target, *stores])
         added = 0
@@ -81,7 +82,8 @@ def _check_conditions(stores: Sequence[Store]) -> None:
                     raise StudyError(
                         f"stores {folder} and {store.folder} trained {key[1]} on {key[0]} under "
                         f"different conditions ({one} and {other}), so their results are not "
-                        "comparable; nothing was merged, leave one of the two out"
+                        "comparable",
+                        "nothing was merged, leave one of the two out",
                     )
 
 
@@ -93,8 +95,8 @@ def _count_equal(id: str, one: Store, other: Store) -> int:
             x, y = (row[COLUMNS.index(names[0])] for row in (a, b))
             raise StudyError(
                 f"stores {one.folder} and {other.folder} disagree on run {id} "
-                f"({one.records.runs[id]}), epoch {a[EPOCH]}: {names[0]} is {x} and {y}; nothing "
-                "was merged, leave one of the two out"
+                f"({one.records.runs[id]}), epoch {a[EPOCH]}: {names[0]} is {x} and {y}",
+                "nothing was merged, leave one of the two out",
             )
     return len(pairs)
 

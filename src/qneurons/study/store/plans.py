@@ -28,8 +28,8 @@ def read_plan(path: Path) -> dict[Run, int]:
         return {Run(**content): epochs for content, epochs in decoded[0]["plan"]}
     except (ValueError, KeyError, TypeError) as error:
         raise StudyError(
-            f"{path} was changed or written by another version of qneurons ({error}); delete it, "
-            "and the next qneurons study run writes it again"
+            f"{path} was changed or written by another version of qneurons ({error})",
+            "delete it, and the next qneurons study run writes it again",
         ) from None
 
 

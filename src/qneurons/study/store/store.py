@@ -92,14 +92,14 @@ class Store(Ledger[Records]):
                 if (had_type, had_precision) != (device_type, precision):
                     raise StudyError(
                         f"the store has runs of {network} on {dataset} trained on {had_type} in "
-                        f"{had_precision}, and this is {device_type} in {precision}; give --device "
-                        f"{had_type} --precision {had_precision}, or another --store"
+                        f"{had_precision}, and this is {device_type} in {precision}",
+                        f"give --device {had_type} --precision {had_precision}, or another --store",
                     )
                 if had_data != (here := fingerprints.get(dataset, had_data)):
                     raise StudyError(
                         f"the store has runs trained on another copy of {dataset} (fingerprint "
-                        f"{had_data}, here {here}); give the folder of that copy with --data-dir, "
-                        "or another --store"
+                        f"{had_data}, here {here})",
+                        "give the folder of that copy with --data-dir, or another --store",
                     )
 
     def resumable(self) -> dict[str, int]:
@@ -188,8 +188,8 @@ class Store(Ledger[Records]):
             for id, line in known.items():
                 if self.records.lines.get(id) != line:
                     raise StudyError(
-                        f"store {self.folder}: another process has just recorded run {id}; nothing "
-                        "recorded is lost, run the same command again"
+                        f"store {self.folder}: another process has just recorded run {id}",
+                        "nothing recorded is lost, run the same command again",
                     )
             self._journal.append(self.records.commit_entry(runs, rows, saved))
             self.refresh()

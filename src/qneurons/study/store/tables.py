@@ -4,7 +4,7 @@ import dataclasses
 import typing
 from typing import TYPE_CHECKING
 
-from qneurons.study.errors import StudyError
+from qneurons.study.errors import StudyError, install
 from qneurons.study.runs import Epoch, Run
 from qneurons.study.store.records import COLUMNS, Records
 
@@ -21,7 +21,7 @@ def frame(records: Records) -> "polars.DataFrame":
     try:
         import polars as pl
     except ImportError:
-        raise StudyError("tables need polars; pip install 'qneurons[study]'") from None
+        raise StudyError("tables need polars", install()) from None
 
     other = [field.name for field in dataclasses.fields(Run) if field.name not in RUN]
     names = (*RUN, *COLUMNS[:-1], "run", *other, *PROVENANCE)

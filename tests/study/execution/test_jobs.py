@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from qneurons.study.execution.plan import Job, pending, plan
+from qneurons.study.execution.jobs import Job, make_jobs, pending
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -32,7 +32,7 @@ def test_runs_go_together_that_can_and_are_equally_far(make_study):
     first = make_study(num_seeds=3).runs
     other = make_study(num_seeds=2, learning_rate=0.1).runs
     progress = {first[1].id: 7, other[0].id: 7}
-    jobs = plan([*first, *other], progress, ten)
+    jobs = make_jobs([*first, *other], progress, ten)
     assert jobs == [
         Job((first[1],), 7),
         Job((other[0],), 7),
@@ -48,7 +48,7 @@ def test_like_runs_are_neighbours(make_study):
         for setting in ("a1", "base", "c0.1")
         for run in study.runs
     ]
-    (job,) = plan(runs, {}, lambda run: 100)
+    (job,) = make_jobs(runs, {}, lambda run: 100)
     order = [(run.activation, run.setting) for run in job.runs[::2]]
     assert order == [
         *(("elu", "base"), ("elu", "a1"), ("elu", "c0.1")),
@@ -59,17 +59,17 @@ def test_like_runs_are_neighbours(make_study):
 @pytest.mark.parametrize("size", [1, 4, 10, 100])
 def test_packs_have_at_most_their_size(make_study, size):
     runs = make_study(num_seeds=25).runs
-    jobs = plan(runs, {}, lambda run: size)
+    jobs = make_jobs(runs, {}, lambda run: size)
     assert max(len(job.runs) for job in jobs) == min(size, 25)
     assert sorted(run for job in jobs for run in job.runs) == sorted(runs)
 
 
 def test_the_same_runs_meet_again_after_a_stop(make_study):
     runs = make_study(num_seeds=25).runs
-    jobs = plan(runs, {}, ten)
+    jobs = make_jobs(runs, {}, ten)
     progress = {}
     for job in jobs:
         for epoch in (1, 2):
             progress |= {run.id: epoch for run in job.runs}
-            again = plan(runs, progress, ten)
+            again = make_jobs(runs, progress, ten)
             assert {job.runs for job in again} == {job.runs for job in jobs}

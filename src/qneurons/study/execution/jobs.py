@@ -1,4 +1,4 @@
-"""Plans which runs still have to be trained, and which of them together."""
+"""Which runs still have to be trained, and which of them together."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ def pending(study: Study, progress: Mapping[str, int], diverged: set[str]) -> li
     ]
 
 
-def plan(
+def make_jobs(
     runs: Sequence[Run], progress: Mapping[str, int], pack_size: Callable[[Run], int]
 ) -> list[Job]:
     """Groups runs into packs; those with the most epochs done come first.
