@@ -62,7 +62,7 @@ def compare(
     address: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDRESS", help="The cluster: host:port or ray://host:port; else auto."
+            metavar="HOST:PORT", help="The cluster, also ray://host:port; else auto."
         ),
     ] = None,
     cpus_per_trial: Annotated[

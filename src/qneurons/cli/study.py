@@ -43,7 +43,7 @@ Only = Annotated[
 ]
 Seeds = Annotated[
     str | None,
-    typer.Option(metavar="SEEDS", help="Seeds instead of the study's own: 0-9 or 0,3,5-7."),
+    typer.Option(metavar="LIST", help="Seeds instead of the study's own: 0-9 or 0,3,5-7."),
 ]
 Epochs = Annotated[
     int | None, typer.Option(metavar="N", help="Number of epochs instead of the study's own.")
@@ -130,7 +130,7 @@ def run(
     address: Annotated[
         str | None,
         typer.Option(
-            metavar="ADDRESS", help="The cluster: host:port or ray://host:port; else auto."
+            metavar="HOST:PORT", help="The cluster, also ray://host:port; else auto."
         ),
     ] = None,
     cpus_per_pack: Annotated[
