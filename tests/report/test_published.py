@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from qneurons.schedules import Annealed
+from qneurons.study.data import DATASETS
 from qneurons.study.networks import EPS, MOMENTUM
 from qneurons.study.runs import PAPER_PROTOCOL, study_names
 from qneurons.study.spec import load_study
@@ -17,6 +18,7 @@ for package in ("scipy", "matplotlib"):
     pytest.importorskip(package)
 
 from qneurons.report.claims import CURVED, attributions, judge
+from qneurons.report.claims.noise_or_limit import split_by_mean
 from qneurons.report.claims.verdicts import ANSWERS
 from qneurons.report.comparisons import is_q
 from qneurons.report.inference import ALPHA, holm
@@ -124,6 +126,8 @@ def findings(publish, results, frame, study):
     )
     assert max(elu.limit.high, tanh.limit.high) < 0  # they lose by the limit
     assert elu.total.low > 0 > tanh.total.high
+    noise = {group.where: group.noise.mean for group in attributions(results)}
+    assert all(noise[f"{f} without dropout"] > noise[f"{f} with dropout"] for f in CURVED)
     return [
         f"{len(results.cells)} of the paper's {len({run.cell for run in study.runs})} cells",
         f"in {outcomes['better']} of {outcomes.total()} comparisons",
@@ -132,7 +136,7 @@ def findings(publish, results, frame, study):
         f"at {at_end[dropped]} test accuracy with dropout and at {at_end[without]} without",
         f"gains {of_cifar(dropped, best)} and {of_cifar(without, best)} percentage points",
         f"gains {of_cifar(dropped, 'limit')} points with dropout",
-        f"but {of_cifar(without, 'limit')} points without",
+        f"{of_cifar(without, 'limit')} points without",
         f"{publish.interval(gain, form='+.2f')} points on average over {num_cells} cells",
         f"from {100 * min(single):+.2f} to {100 * max(single):+.2f} points in single cells",
         f"only {publish.interval(constant, form='+.2f')} points",
@@ -220,6 +224,30 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
     accuracies = {
         row["setting"]: f"{100 * row['test_accuracy']:.2f}" for row in ends.iter_rows(named=True)
     }
+    noise = [
+        contrasts[0].difference.mean
+        for (cell, _), contrasts in split_by_mean(
+            Results(questions.read("mean-of-a5", with_paper=True))
+        ).items()
+        if not cell.dropout
+    ]
+    held = questions.read("learning-rates")
+    at_best = {
+        (row["activation"], row["setting"]): row
+        for row in questions.chosen_rates(held).iter_rows(named=True)
+        if not row["dropout"]
+    }
+    ahead = {
+        name: tuple(
+            f"{100 * (at_best[name, q]['held_out'] - at_best[name, 'base']['held_out']):+.2f}"
+            for q in ("limit", "a5")
+        )
+        for name in CURVED
+    }
+    (fast,) = {at_best["elu", q]["learning_rate"] for q in ("limit", "a5")}
+    assert fast == 10 * PAPER_PROTOCOL["mnist-mlp"][1]
+    (left,) = set(held["held_out"])
+    images = DATASETS["mnist"].num_train
     text = " ".join((ROOT / "RESULTS.md").read_text().split())
     assert ", ".join(f"`{setting}` {number}" for setting, number in accuracies.items()) in text
     phrases = [
@@ -250,6 +278,20 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
         f"it is {inside_last} of {count} and {len(significant_last)} of {SETTINGS_OF_ORDINARY}",
         f"equal within ±{100 * publish.MARGIN:g} points",
         "the 90 % interval",
+        f"MNIST-MLP with {seeds} seeds",
+        f"all {len(noise)} activations, from {100 * min(noise):+.2f} points (softplus) to "
+        f"{100 * max(noise):+.2f} points (tanh)",
+        f"{images - left:,} of the {images:,} training images at "
+        f"{held['learning_rate'].n_unique()} rates",
+        f"on the other {left:,}, at epochs {first} to {study.epochs}, mean over "
+        f"{held['seed'].n_unique()} seeds",
+        f"is {fast}, ten times the paper's",
+        f"{' and '.join(ahead['elu'])} points ahead of the best",
+        f"with softplus they are {' and '.join(ahead['softplus'])} points ahead",
+        f"with tanh {' and '.join(ahead['tanh'])}",
+        f"at the chosen rates, with {seeds} seeds",
+        f"An ordinary training loop with batch normalisation at {rate} ends",
+        f"and at {rate} is as good as",
         f"Of {SETTINGS_OF_ORDINARY} settings {answers['equivalent']} are equivalent, "
         f"{answers['different']} are different and {answers['undecided']} are undecided",
     ]
@@ -325,12 +367,13 @@ def test_every_number_of_the_headline_is_computed_from_the_rows(
     failing = sum(r.setting in lost and r.cell == tanh.cell for r in runs)
     rates = questions.read("tanh-normalisation")
     table = questions.normalisation_table(rates)
-    limit = {
-        rate: accuracies[table.columns[2:].index("limit")]
-        for network, rate, *accuracies in table.rows
-        if network == "mnist-cnn"
+    after = {
+        (network, at): dict(zip(table.columns[2:], accuracies, strict=True))
+        for network, at, *accuracies in table.rows
     }
     (rate,) = {run.learning_rate for run in runs if run.network == "mnist-cnn"}
+    free = after["mnist-cnn-no-norm", str(rate)]
+    slower, slowest = (after["mnist-cnn", at]["limit"] for at in ("0.02", "0.01"))
     printed = {v.claim.id: v.claim.level for v in judge(results)[-3:-1]}
     check(
         headline(),
@@ -350,8 +393,9 @@ def test_every_number_of_the_headline_is_computed_from_the_rows(
             f"Plain ELU peaks at {100 * plain_elu:.2f} %",
             f"learning rate of {rate}",
             f"({sum(lost.values())} of {failing} runs)",
-            f"At the rate 0.02 the limit has {limit['0.02']} % after {rates['epoch'].max()} epochs",
-            f"at 0.01 it has {limit['0.01']} %",
+            f"after {rates['epoch'].max()} epochs at {rate} the limit has {free['limit']} %",
+            f"and tanh itself {free['base']} %",
+            f"it has {slower} % at 0.02 and {slowest} % at 0.01",
             f"fails at {rate} in the same way",
         ],
     )
@@ -479,6 +523,19 @@ def test_what_learns_nothing(questions):
             fails = (network, rate) == ("mnist-cnn", "0.05") and is_small
             assert (float(accuracy) < 12) == fails
             assert fails or float(accuracy) > 90
+
+
+def test_the_noise_gains_without_dropout_and_the_mean_with_it(questions):
+    contrasts = split_by_mean(Results(questions.read("mean-of-a5", with_paper=True)))
+    noise = {(cell.activation, cell.dropout): row[0] for (cell, _), row in contrasts.items()}
+    mean = {(cell.activation, cell.dropout): row[2] for (cell, _), row in contrasts.items()}
+    free = [row for (_, dropout), row in noise.items() if not dropout]
+    gains = sorted((row.difference.mean, row.cell.activation) for row in free)
+    assert {row.outcome for row in free} == {"better"}
+    assert (gains[0][1], gains[-1][1]) == ("softplus", "tanh")
+    assert {row.outcome for (_, dropout), row in noise.items() if dropout} == {"unclear"}
+    gaining = {f for (f, dropout), row in mean.items() if dropout and row.outcome == "better"}
+    assert gaining == {"elu", "softplus"}
 
 
 def test_only_cells_in_which_every_run_has_ended_are_published(publish):
