@@ -150,7 +150,7 @@ def generated():
     rates = read("learning-rates", with_paper=True)
     makers = {
         "rates": (normalisation_table, read("tanh-normalisation")),
-        "held-out rates": (held_out_table, rates),
+        "other rates": (held_out_table, rates),
         "own rates": (rates_table, rates),
         "noise alone": (
             lambda rows: mean_split_table(Results(rows)),
