@@ -16,9 +16,11 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 from qneurons.comparison.arms import BASE, Arm
 from qneurons.comparison.executor import LocalExecutor, Training
@@ -44,6 +46,7 @@ class Task:
 
     title: str
     train: Training
+    load: Callable[[torch.device], object]  # the data, which all trials of a process share
     activations: tuple[str, ...]
     epochs: int
     rates: tuple[float, ...]
@@ -74,6 +77,7 @@ TASKS = {
     "cifar": Task(
         "A ResNet on CIFAR-10",
         cifar_resnet.train,
+        cifar_resnet.load,
         tuple(cifar_resnet.ACTIVATIONS),
         cifar_resnet.SIZES["full"].epochs,
         (0.75, 1.5, 3.0),
@@ -85,6 +89,7 @@ TASKS = {
     "gpt": Task(
         "A GPT on Python's standard library",
         gpt.train,
+        gpt.load,
         tuple(gpt.ACTIVATIONS),
         gpt.SIZES["full"].periods,
         (0.001, 0.002, 0.004),
@@ -154,6 +159,8 @@ def describe_left(task: Task, left: Sequence[Spec], finished: Mapping[str, Finis
 def train_stage(stage: str, name: str, folder: Path, seconds: float) -> int:
     """Trains what the store lacks while there is time; returns the number of failures."""
     deadline, task = time.monotonic() + seconds, TASKS[name]
+    if stage == "cost" and torch.cuda.is_available():  # or the first trial would count the data
+        task.load(torch.device("cuda"))
     store, code = TrialStore.open(folder / name / "store", create=True), fingerprint(task.train)
     store.begin_training(task.train.__qualname__, code, keep=False)
 

@@ -12,6 +12,7 @@ in the test. Residual connections are added. The data come from the folder QNEUR
 
 import functools
 import os
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -214,6 +215,7 @@ def train(trial):
     )
     means = [part.clone() for part in state(model)]
     if device.type == "cuda":  # one launch for all kernels: Python is slower than the GPU
+        warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")  # torch's own streams
         with bfloat16(device):
             model = torch.cuda.make_graphed_callables(model, (normalised(images[: size.batch]),))
 

@@ -9,6 +9,7 @@ Losses are in nats per byte. Whole files are held out for validation and for the
 import functools
 import math
 import os
+import warnings
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,6 +149,7 @@ def train(trial):
     )
 
     if device.type == "cuda":  # one launch for all layers: Python is slower than the GPU
+        warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")  # torch's own streams
         shape = size.batch, size.context, size.width
         with bfloat16(device):
             torch.cuda.make_graphed_callables(

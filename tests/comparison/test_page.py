@@ -76,8 +76,10 @@ def test_how_many_more_seeds_would_show_it(numbers, more):
 
 
 def test_memory_is_shown_where_it_was_measured():
-    trials, arms = make_trials({"base": [0.5], "c0.1": [0.5]})
-    for trial, size in zip(trials, (2**20, 3 * 2**20), strict=True):
+    trials, arms = make_trials({"base": [0.5] * 3, "c0.1": [0.5] * 3})
+    sizes = (9, 1, 1, 3, 3, 3)  # the first trial has loaded the data, too
+    trials = sorted(trials, key=lambda trial: (trial.spec.arm != "base", trial.spec.seed))
+    for trial, size in zip(trials, (size * 2**20 for size in sizes), strict=True):
         object.__setattr__(trial.measured, "peak_bytes", size)
     table = gain_table(Results(trials, arms, [()], Metrics()).at_best())
     assert cells(table, 1)["peak memory"] == "3 MiB (×3.00)"

@@ -123,17 +123,19 @@ def test_a_report_that_cannot_be_used(reports, message):
 
 def test_the_peak_of_memory_is_that_of_the_trial_on_the_fullest_gpu(monkeypatch):
     """Cuda is faked; on a device: tests/test_gpu.py."""
-    peaks = {0: 900, 1: 700}  # of trials before
+    allocated, peaks = {0: 800, 1: 300}, {0: 900, 1: 700}  # of trials before
 
     def train(trial):
         trial.convert(model())
         peaks.update({0: peaks[0] + 20, 1: peaks[1] + 50})
+        allocated.update({1: allocated[1] + 5})  # kept for later trials, as data may be
         trial.report(loss=1.0)
 
     fakes = {
         "is_initialized": lambda: True,
         "device_count": lambda: 2,
-        "reset_peak_memory_stats": lambda device: peaks.update({device: 0}),
+        "reset_peak_memory_stats": lambda device: peaks.update({device: allocated[device]}),
+        "memory_allocated": allocated.get,
         "max_memory_allocated": peaks.get,
         "manual_seed_all": lambda seed: None,
     }

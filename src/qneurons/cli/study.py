@@ -129,9 +129,7 @@ def run(
     ] = "local",
     address: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="The cluster, also ray://host:port; else auto."
-        ),
+        typer.Option(metavar="HOST:PORT", help="The cluster, also ray://host:port; else auto."),
     ] = None,
     cpus_per_pack: Annotated[
         float | None,

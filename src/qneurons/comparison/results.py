@@ -185,10 +185,13 @@ def final_values(arm: str, trials: Sequence[Finished], metric: Metric) -> Final:
 
 
 def _costs(trials: Sequence[Finished]) -> tuple[float, int | None]:
-    """The median time of an epoch, and the peak of memory."""
+    """The median time of an epoch, and the median peak of memory."""
     seconds = [second for trial in trials for second in trial.measured.seconds]
     peaks = [trial.measured.peak_bytes for trial in trials if trial.measured.peak_bytes]
-    return statistics.median(seconds) if seconds else math.nan, max(peaks, default=None)
+    return (
+        statistics.median(seconds) if seconds else math.nan,
+        round(statistics.median(peaks)) if peaks else None,  # the first trial may load the data
+    )
 
 
 def seeds_to_show(contrast: Contrast, family: int) -> int | None:

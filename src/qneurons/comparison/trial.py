@@ -32,7 +32,7 @@ class Diverged(Exception):
 
 @dataclass(frozen=True)
 class Measured:
-    """What a trial gives: its metrics and seconds epoch by epoch, and its peak memory on CUDA."""
+    """What a trial gives: metrics and seconds epoch by epoch, and the memory it added on CUDA."""
 
     metrics: dict[str, list[float]]
     seconds: list[float]
@@ -140,7 +140,8 @@ def run_trial(train: Callable[[Trial], object], trial: Trial) -> tuple[Measured,
     seed_everything(trial.seed)
     if _cuda_devices():
         gc.collect()  # cycles may hold tensors of the trial before
-    for device in _cuda_devices():
+    before = {device: torch.cuda.memory_allocated(device) for device in _cuda_devices()}
+    for device in before:
         torch.cuda.reset_peak_memory_stats(device)
     why = ""
     try:
@@ -152,7 +153,9 @@ def run_trial(train: Callable[[Trial], object], trial: Trial) -> tuple[Measured,
             "the training has reported nothing",
             "call trial.report(test_accuracy=...) after every epoch",
         )
-    peak = max(map(torch.cuda.max_memory_allocated, _cuda_devices()), default=0)
+    # Not all that was there before is the trial's: data that are kept, workspaces of cuBLAS.
+    peaks = (torch.cuda.max_memory_allocated(d) - before.get(d, 0) for d in _cuda_devices())
+    peak = max(peaks, default=0)
     measured = Measured(trial._metrics, trial._seconds, peak or None, trial._has_diverged)
     return measured, why
 
