@@ -136,33 +136,33 @@ def lam_table(frame):
 
 
 def times(frame, study):
-    """The time that each network took, and would have taken one run at a time."""
+    """The time that each cell took, and would have taken one run at a time."""
     same = ["network", "precision", "device"]
     naive = pl.read_csv(MEASURED / "training-cuda.csv").filter(variant="naive loop")
-    naive = naive.group_by(same).agg(step_us=pl.col("us_per_run_and_step").median())
-    frame = frame.join(naive, on=same, how="left", validate="m:1", maintain_order="left")
-    assert not frame["step_us"].null_count(), "no naive loop was measured for some runs"
-    rows = []
-    for key, part in frame.group_by("network", "precision", "device", maintain_order=True):
-        run = next(run for run in study.runs if run.network == key[0])
-        steps = math.ceil(DATASETS[run.dataset].num_train / run.batch_size) * len(part)
-        packed_s, step_us = part["seconds"].sum(), part["step_us"].first()
-        rows.append(
-            {
-                **dict(zip(("network", "precision", "device"), key, strict=True)),
-                "runs": part["run"].n_unique(),
-                "epochs_of_a_run": len(part),
-                "packed_s": packed_s,
-                "naive_us_per_step": step_us,
-                "naive_s": steps * step_us / 1e6,
-                "to_naive": packed_s / (steps * step_us / 1e6),
-                "commits": " ".join(part["commit"].unique().sort()),
-            }
-        )
-    return pl.DataFrame(rows)
+    naive = naive.group_by(same).agg(naive_us_per_step=pl.col("us_per_run_and_step").median())
+    steps = {
+        run.network: math.ceil(DATASETS[run.dataset].num_train / run.batch_size)
+        for run in study.runs
+    }
+    spent = frame.group_by(*CELL, "precision", "device", maintain_order=True).agg(
+        runs=pl.col("run").n_unique(),
+        epochs_of_a_run=pl.len(),
+        packed_s=pl.col("seconds").sum(),
+        commits=pl.col("commit").unique().sort().str.join(" "),
+    )
+    spent = spent.join(naive, on=same, how="left", validate="m:1", maintain_order="left")
+    assert not spent["naive_us_per_step"].null_count(), "no naive loop was measured for some runs"
+    num_steps = pl.col("epochs_of_a_run") * pl.col("network").replace_strict(steps)
+    spent = spent.with_columns(naive_s=num_steps * pl.col("naive_us_per_step") / 1e6)
+    return spent.with_columns(to_naive=pl.col("packed_s") / pl.col("naive_s"))
 
 
 def time_table(spent):
+    """By network."""
+    sums = spent.group_by("network", "precision", "device", maintain_order=True).agg(
+        pl.col("runs", "epochs_of_a_run", "packed_s", "naive_s").sum(),
+        pl.col("naive_us_per_step").first(),
+    )
     rows = [
         (
             row["network"],
@@ -171,10 +171,10 @@ def time_table(spent):
             str(timedelta(seconds=round(row["packed_s"]))),
             f"{row['naive_us_per_step']:,.0f} µs",
             f"{timedelta(seconds=row['naive_s']) / timedelta(days=1):.1f} days",
-            f"{1 / row['to_naive']:.0f}",
+            f"{row['naive_s'] / row['packed_s']:.0f}",
             f"{row['device']}, {row['precision']}",
         )
-        for row in spent.iter_rows(named=True)
+        for row in sums.iter_rows(named=True)
     ]
     columns = ("network", "runs", "epochs of a run", "packed, with evaluation")
     columns += ("naive loop, a step", "naive loop, training alone", "times as fast", "device")
