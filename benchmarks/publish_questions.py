@@ -145,6 +145,41 @@ def rates_table(rows):
     return Table("", (*columns, f"gain, both at {printed:g}"), tuple(body))
 
 
+def moved_images_table(rows):
+    """Test accuracy by how training images are moved; not moved they are in the paper's rows."""
+    same = ["network", "activation", "dropout", "augment", "setting"]
+    paper = pl.read_parquet(PAPER / "rows.parquet").filter(augment="none")
+    paper = paper.join(rows, on=["network", "activation", "dropout", "setting"], how="semi")
+    rows = pl.concat([paper, rows], how="diagonal")
+    ends = endpoint(rows).join(rows.select(*RUN, "augment").unique(), on=RUN)
+    ends = dict(ends.group_by(same))
+    means = rows.group_by(*same, "epoch").agg(pl.col("test_accuracy").mean())
+    best = dict(means.group_by(same).agg(pl.col("test_accuracy").max()).group_by(same))
+    highest = dict(rows.group_by(same).agg(pl.col("test_accuracy").max()).group_by(same))
+
+    def order(key):
+        network, activation, dropout, augment, setting = key
+        return network, activation, dropout, augment != "none", augment, setting_order(setting)
+
+    body = []
+    for key in sorted(ends, key=order):
+        network, activation, dropout, augment, setting = key
+        accuracy = estimate(ends[key]["test_accuracy"])
+        peaks = (f"{100 * table[key]['test_accuracy'].item():.2f}" for table in (best, highest))
+        cell = f"{network}, {activation}, {'dropout' if dropout else 'no dropout'}"
+        body.append((cell, augment, setting, interval(accuracy, form=".2f"), *peaks))
+    columns = ("cell", "moves", "setting", "epochs 91 to 100, %", "best epoch", "highest of all")
+    return Table("", columns, tuple(body))
+
+
+def read_moved():
+    """The rows of both studies with moved images; None if there are none."""
+    found = [
+        rows for name in ("augmented-mnist", "augmented-cifar") if (rows := read(name)) is not None
+    ]
+    return pl.concat(found, how="diagonal") if found else None
+
+
 def generated():
     """The tables for RESULTS.md, by marker."""
     rates = read("learning-rates", with_paper=True)
@@ -152,6 +187,7 @@ def generated():
         "rates": (normalisation_table, read("tanh-normalisation")),
         "other rates": (held_out_table, rates),
         "own rates": (rates_table, rates),
+        "moved images": (moved_images_table, read_moved()),
         "noise alone": (
             lambda rows: mean_split_table(Results(rows)),
             read("mean-of-a5", with_paper=True),

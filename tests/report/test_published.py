@@ -538,6 +538,22 @@ def test_the_noise_gains_without_dropout_and_the_mean_with_it(questions):
     assert gaining == {"elu", "softplus"}
 
 
+def test_moved_images_are_beside_those_of_the_paper(questions, frame):
+    one = frame.filter(network="cifar-cnn", dropout=True, setting="a9")
+    moved = one.with_columns(
+        pl.col("test_accuracy") + 0.01, augment=pl.lit("shift=0.1"), protocol=pl.lit("moved")
+    )
+    table = questions.moved_images_table(moved.filter(pl.col("seed") < 3))
+    before, after = table.rows
+    cell = "cifar-cnn, elu, dropout"
+    assert (before[:3], after[:3]) == ((cell, "none", "a9"), (cell, "shift=0.1", "a9"))
+    assert float(before[-1]) == pytest.approx(100 * one["test_accuracy"].max(), abs=0.005)
+    three = one.filter(pl.col("seed") < 3)
+    assert float(after[-1]) == pytest.approx(100 * three["test_accuracy"].max() + 1, abs=0.005)
+    best = three.group_by("epoch").agg(pl.col("test_accuracy").mean())["test_accuracy"].max()
+    assert float(after[-2]) == pytest.approx(100 * best + 1, abs=0.005)
+
+
 def test_only_cells_in_which_every_run_has_ended_are_published(publish):
     study = load_study("paper-mnist-mlp")
     whole, short, missing = list(dict.fromkeys(run.cell for run in study.runs))[:3]
