@@ -21,6 +21,9 @@ in_dispatch_mode = _C._len_torch_dispatch_stack
 # None unless torch.jit.trace runs; torch.jit.is_tracing takes twice as long.
 jit_tracing_state = _C._get_tracing_state
 
+# The handle of the present stream of a CUDA device, by its number; None without CUDA.
+current_stream: Any = getattr(_C, "_cuda_getCurrentRawStream", None)
+
 # The file whose dependencies include the OpenMP library that torch runs on.
 EXTENSION_FILE: str = _C.__file__
 

@@ -5,9 +5,13 @@ import torch
 
 pytest.importorskip("triton")
 
-from qneurons.kernels.cuda_launch import Launcher
+from triton import cdiv as triton_cdiv, knobs
+
+from qneurons.kernels import cuda_launch
+from qneurons.kernels.cuda_launch import Launcher, cdiv
 
 GRID = (1, 1, 1)
+HANDLES = ("stream", "function", "metadata", None, None, None)
 
 
 class RecordingKernel:
@@ -16,18 +20,33 @@ class RecordingKernel:
     arg_names = ("x_ptr", "out_ptr", "num", "ROW", "SIZE")
 
     def __init__(self):
-        self.compiled, self.launched = [], []
+        self.compiled, self.launched, self.hooked = [], [], []
 
     def __getitem__(self, grid):
         def launch(*arguments, **constants):
             self.compiled.append((grid, *arguments, constants))
-            return {grid: lambda *arguments: self.launched.append((grid, *arguments))}
+            return Compiled(self)
 
         return launch
 
 
+class Compiled:
+    function, packed_metadata = "function", "metadata"
+
+    def __init__(self, kernel):
+        self.kernel = kernel
+
+    def run(self, *arguments):
+        assert arguments[:9] == (*GRID, *HANDLES)
+        self.kernel.launched.append((GRID, *arguments[9:]))
+
+    def __getitem__(self, grid):
+        return lambda *arguments: self.kernel.hooked.append((grid, *arguments))
+
+
 @pytest.fixture
-def kernel():
+def kernel(monkeypatch):
+    monkeypatch.setattr(cuda_launch, "current_stream", lambda device: "stream")
     return RecordingKernel()
 
 
@@ -51,6 +70,27 @@ def test_a_tensor_that_is_none_stays_none(kernel, launch):
     for _ in range(2):
         launch(GRID, (x, None), (32,), "elu")
     assert kernel.launched == [(GRID, x.data_ptr(), None, 32, None, None)]
+
+
+@pytest.mark.parametrize("hooks", [knobs.runtime.launch_enter_hook, knobs.runtime.launch_exit_hook])
+def test_hooks_of_a_profiler_are_called(kernel, launch, hooks):
+    def hook(metadata):
+        pass
+
+    x = torch.zeros(32)
+    launch(GRID, (x, None), (32,), "elu")
+    hooks.add(hook)
+    try:
+        launch(GRID, (x, None), (32,), "elu")
+    finally:
+        hooks.remove(hook)
+    assert kernel.hooked == [(GRID, x.data_ptr(), None, 32, None, None)]
+    assert kernel.launched == []
+
+
+@pytest.mark.parametrize("num", [0, 1, 1023, 1024, 1025, 2**40])
+def test_cdiv_is_tritons(num):
+    assert cdiv(num, 1024) == triton_cdiv(num, 1024)
 
 
 FLOATS = torch.zeros(64)

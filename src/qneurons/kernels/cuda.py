@@ -22,7 +22,7 @@ from qneurons.kernels.cuda_draw import (
     result,
     words_of_threads,
 )
-from qneurons.kernels.cuda_launch import Launcher
+from qneurons.kernels.cuda_launch import Launcher, cdiv
 from qneurons.kernels.cuda_means import look_up as look_up
 from qneurons.kernels.cuda_pooling import pool as pool, pool_backward as pool_backward
 from qneurons.kernels.dispatch import BASE
@@ -228,12 +228,12 @@ def backward(
     tensors = (x, grad, result, seed.contiguous(), lam.contiguous(), phi)
     key = name, tuple(parameters), grad is not None
     if height == 1 and (groups == 1 or inner == num) and groups <= _MAX_GROUPS:
-        num_blocks = triton.cdiv(num, BLOCK.value)
+        num_blocks = cdiv(num, BLOCK.value)
         is_whole = num_blocks * groups >= _MANY_BLOCKS
         grid = num_blocks if is_whole else 4 * num_blocks, groups, 1
         _in_order(grid, tensors, (num,), *key, is_whole)
     else:
-        grid = triton.cdiv(x.numel(), _SIZE), 1, 1
+        grid = cdiv(x.numel(), _SIZE), 1, 1
         numbers = x.numel(), groups, inner, height, width
         _out_of_order(grid, tensors, numbers, *key, x.numel() >= 2**31)
     return result
@@ -246,16 +246,16 @@ def limit_backward(
     grad: Tensor | None, x: Tensor, name: str, parameters: Sequence[float]
 ) -> Tensor:
     """As :func:`qneurons.kernels.plain.limit_backward`."""
-    result = torch.empty_like(x)
-    if x.numel() == 0:
+    result, num = torch.empty_like(x), x.numel()
+    if num == 0:
         return result
     if result.stride() != x.stride():  # there are gaps in the memory
         grad = None if grad is None else grad.contiguous()
         return result.copy_(limit_backward(grad, x.contiguous(), name, parameters))
     if grad is not None and grad.stride() != x.stride():
         grad = torch.empty_like(x).copy_(grad)
-    grid = triton.cdiv(x.numel(), _SIZE), 1, 1
-    _limit(grid, (x, grad, result), (x.numel(),), name, tuple(parameters), grad is not None)
+    grid = cdiv(num, _SIZE), 1, 1
+    _limit(grid, (x, grad, result), (num,), name, tuple(parameters), grad is not None)
     return result
 
 

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from qneurons.kernels.cuda_launch import Launcher
+from qneurons.kernels.cuda_launch import Launcher, cdiv
 from qneurons.kernels.cuda_math import times
 
 _SIZE = 1024  # of a block
@@ -58,6 +58,6 @@ def look_up(x: Tensor, pieces: Tensor, centres: Tensor) -> Tensor:
     out, (_, num_tables, num_pieces) = torch.empty_like(x), pieces.shape
     num = x.numel() // num_tables
     if num:
-        grid = triton.cdiv(num, _SIZE), num_tables, 1
+        grid = cdiv(num, _SIZE), num_tables, 1
         _launch(grid, (x, pieces, centres, out), (num,), num_pieces, centres.shape[1])
     return out
