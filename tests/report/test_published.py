@@ -232,19 +232,15 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
         if not cell.dropout
     ]
     held = questions.read("learning-rates")
-    at_best = {
-        (row["activation"], row["setting"]): row
-        for row in questions.chosen_rates(held).iter_rows(named=True)
-        if not row["dropout"]
-    }
+    chosen = questions.chosen_rates(held)
     ahead = {
         name: tuple(
-            f"{100 * (at_best[name, q]['held_out'] - at_best[name, 'base']['held_out']):+.2f}"
+            f"{100 * (chosen[name, False, q][1] - chosen[name, False, 'base'][1]):+.2f}"
             for q in ("limit", "a5")
         )
         for name in CURVED
     }
-    (fast,) = {at_best["elu", q]["learning_rate"] for q in ("limit", "a5")}
+    (fast,) = {chosen["elu", False, q][0] for q in ("limit", "a5")}
     assert fast == 10 * PAPER_PROTOCOL["mnist-mlp"][1]
     (left,) = set(held["held_out"])
     images = DATASETS["mnist"].num_train
@@ -538,6 +534,26 @@ def test_the_noise_gains_without_dropout_and_the_mean_with_it(questions):
     assert gaining == {"elu", "softplus"}
 
 
+def test_every_setting_is_tested_at_the_rate_that_held_out_images_choose(questions, frame):
+    cell = {"network": "mnist-mlp", "activation": "elu", "dropout": False}
+    printed = frame.filter(pl.col("setting").is_in(["base", "limit"]), **cell)
+    fast = printed.with_columns(
+        pl.col("test_accuracy") + pl.when(setting="limit").then(0.02).otherwise(-0.01),
+        learning_rate=pl.lit(0.5),
+        protocol=pl.lit("learning rate 0.5"),
+    )
+    tested = pl.concat([printed, fast])
+    held_out = tested.with_columns(held_out=pl.lit(10_000, pl.Int64))
+    base, limit = questions.rates_table(pl.concat([tested, held_out])).rows
+    assert base[:3] == ("elu, no dropout", "base", "0.05")
+    assert limit[:3] == ("elu, no dropout", "limit", "0.5")
+    own, common = (float(gain.split()[0]) for gain in limit[-2:])
+    assert own - common == pytest.approx(2)
+    assert float(limit[3]) - float(base[3]) == pytest.approx(own, abs=0.011)
+    untested = pl.concat([printed, held_out])
+    assert questions.rates_table(untested).rows == ()
+
+
 def test_moved_images_are_beside_those_of_the_paper(questions, frame):
     one = frame.filter(network="cifar-cnn", dropout=True, setting="a9")
     moved = one.with_columns(
@@ -546,7 +562,8 @@ def test_moved_images_are_beside_those_of_the_paper(questions, frame):
     table = questions.moved_images_table(moved.filter(pl.col("seed") < 3))
     before, after = table.rows
     cell = "cifar-cnn, elu, dropout"
-    assert (before[:3], after[:3]) == ((cell, "none", "a9"), (cell, "shift=0.1", "a9"))
+    assert before[:4] == (cell, "none", "a9", "10")
+    assert after[:4] == (cell, "shift=0.1", "a9", "3")
     assert float(before[-1]) == pytest.approx(100 * one["test_accuracy"].max(), abs=0.005)
     three = one.filter(pl.col("seed") < 3)
     assert float(after[-1]) == pytest.approx(100 * three["test_accuracy"].max() + 1, abs=0.005)
