@@ -511,6 +511,35 @@ def test_what_decided_the_default_of_lam(publish, frame):
     assert accuracy["a5 − c0.1"][0] > 0
 
 
+def test_what_decided_which_setting_to_try_first(questions, results):
+    """As docs/training-and-evaluation.md says it."""
+
+    def better(activations, *, dropout):
+        """By cell, the settings that are better than base."""
+        return {
+            cell: {
+                setting
+                for setting in results.settings(cell)
+                if setting != "base" and results.contrast(cell, setting, "base").outcome == "better"
+            }
+            for cell in results.cells
+            if cell.activation in activations and cell.dropout == dropout
+        }
+
+    assert all("a9" in found for found in better(CURVED, dropout=False).values())
+    with_dropout = better(("elu", "softplus"), dropout=True)
+    assert all("limit" in found for found in with_dropout.values())
+    (cifar,) = (cell for cell in with_dropout if cell.dataset == "cifar10")
+    assert results.contrast(cifar, "a5", "limit").outcome == "better"
+    assert not any(better(("tanh", "relu"), dropout=True).values())
+    assert set.union(*better(("relu",), dropout=False).values()) == {"a5"}
+    means = questions.held_out_means(questions.read("learning-rates")).filter(activation="elu")
+    at = {(setting, rate): mean for *_, setting, rate, mean in means.iter_rows()}
+    _, printed = PAPER_PROTOCOL["mnist-mlp"]
+    by_rate = {s: at[s, 10 * printed] - at[s, printed] for s in ("base", "limit", "a5")}
+    assert by_rate["base"] < 0.0005 < 0.0025 < min(by_rate["limit"], by_rate["a5"])
+
+
 def test_what_learns_nothing(questions):
     table = questions.normalisation_table(questions.read("tanh-normalisation"))
     for network, rate, *accuracies in table.rows:
