@@ -197,10 +197,10 @@ def packed_runs(frame):
 
 def compare_with_ordinary(frame, naive):
     """Of every setting: packed estimate, prediction interval, ordinary values, Welch's test."""
-    packed_runs, found = endpoint(frame), {}
+    ends, found = endpoint(frame), {}
     for key, ordinary in endpoint(naive).group_by([*CELL, "setting"], maintain_order=True):
         same = dict(zip((*CELL, "setting"), key, strict=True))
-        sample = packed_runs.filter(**same)["test_accuracy"]
+        sample = ends.filter(**same)["test_accuracy"]
         values = sorted(ordinary["test_accuracy"])
         packed = estimate(sample)
         half = stats.t.ppf(0.975, packed.n - 1) * packed.sd * math.sqrt(1 + 1 / packed.n)

@@ -200,7 +200,14 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
     packed = publish.packed_runs(frame)
     inside, count, significant = ordinary_counts(publish, packed, ordinary_runs)
     compared = publish.compare_with_ordinary(packed, ordinary_runs)
-    answers = Counter(publish.judge_equivalence(test)[-1] for *_, test in compared.values())
+    answer_of = {key: publish.judge_equivalence(row[-1])[-1] for key, row in compared.items()}
+    answers = Counter(answer_of.values())
+    equal = {
+        (activation, dropout, setting)
+        for (_, _, dropout, activation, _, setting), answer in answer_of.items()
+        if answer == "equivalent"
+    }
+    assert equal == {("elu", True, setting) for setting in ("base", "limit", "a5", "a9")}
     last = [rows.filter(epoch=study.epochs) for rows in (packed, ordinary_runs)]
     inside_last, _, significant_last = ordinary_counts(publish, *last)
     doubted = {"network": "mnist-mlp", "activation": "elu", "dropout": True}
