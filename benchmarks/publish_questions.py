@@ -39,6 +39,7 @@ def add_rows(found):
         rows = rows_of(study, found).join(paper, on="run", how="anti")
         ended = rows.filter((pl.col("epoch") == study.epochs) | pl.col("diverged"))
         rows = rows.join(ended, on="run", how="semi")
+        print(f"{name}: {rows['run'].n_unique()} finished runs in this store")
         if path.exists():
             rows = pl.concat([pl.read_parquet(path), rows], how="diagonal")
         if len(rows):
