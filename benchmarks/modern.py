@@ -11,6 +11,7 @@ needs torch and numpy alone.
 """
 
 import argparse
+import functools
 import math
 import shlex
 import statistics
@@ -163,10 +164,7 @@ def train_stage(stage: str, name: str, folder: Path, seconds: float) -> int:
         task.load(torch.device("cuda"))
     store, code = TrialStore.open(folder / name / "store", create=True), fingerprint(task.train)
     store.begin_training(task.train.__qualname__, code, keep=False)
-
-    def say(text: str) -> None:
-        print(text, flush=True)
-
+    say = functools.partial(print, flush=True)
     left = missing(task, stage, store.finished)
     say(f"{stage} of {name}, {describe_left(task, left, store.finished)}")
     executor = LocalExecutor(task.train, shlex.join(sys.argv))

@@ -101,6 +101,15 @@ def interval(value, factor=100, form="+.3f"):
     return f"{factor * value.mean:{form}} [{low:{form}}, {high:{form}}]"
 
 
+def cell_name(*names, dropout):
+    return ", ".join((*names, "dropout" if dropout else "no dropout"))
+
+
+def bare_markdown(table):
+    """Without title and note, which RESULTS.md has in its own words."""
+    return to_markdown(Table("", table.columns, table.rows)).removeprefix("### \n\n")
+
+
 def modes_table(frame, metric, factor, form):
     """The same trained networks, evaluated in three ways, at small and at large λ."""
     ends = endpoint(frame)
@@ -188,10 +197,10 @@ def packed_runs(frame):
 
 def compare_with_ordinary(frame, naive):
     """Of every setting: packed estimate, prediction interval, ordinary values, Welch's test."""
-    packed_runs, found = endpoint(frame), {}
+    ends, found = endpoint(frame), {}
     for key, ordinary in endpoint(naive).group_by([*CELL, "setting"], maintain_order=True):
         same = dict(zip((*CELL, "setting"), key, strict=True))
-        sample = packed_runs.filter(**same)["test_accuracy"]
+        sample = ends.filter(**same)["test_accuracy"]
         values = sorted(ordinary["test_accuracy"])
         packed = estimate(sample)
         half = stats.t.ppf(0.975, packed.n - 1) * packed.sd * math.sqrt(1 + 1 / packed.n)
@@ -215,7 +224,7 @@ def naive_table(compared):
         inside = sum(abs(value - packed.mean) <= half for value in values)
         rows.append(
             (
-                f"{network}, {activation}, {'dropout' if dropout else 'no dropout'}",
+                cell_name(network, activation, dropout=dropout),
                 setting,
                 f"{100 * packed.mean:.2f} ({packed.n})",
                 f"{100 * (packed.mean - half):.2f} to {100 * (packed.mean + half):.2f}",
@@ -280,10 +289,7 @@ def generated(frame, study):
         "time": time_table(times(frame, study)),
         "naive": naive_table(compare_with_ordinary(packed_runs(frame), naive)),
     }
-    found = {
-        mark: to_markdown(Table("", table.columns, table.rows)).removeprefix("### \n\n")
-        for mark, table in tables.items()
-    }
+    found = {mark: bare_markdown(table) for mark, table in tables.items()}
     found["claims"] = "\n".join(
         "\n  - ".join((f"- **{v.answer}:** {v.claim.statement}", *v.graded, v.reason))
         for v in verdicts

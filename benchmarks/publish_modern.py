@@ -304,7 +304,7 @@ def publish(name, task, folder):
         sections.append(Section("activations", "Activation by activation", tables=each))
     search = Section("search", "How the rates were chosen", tables=[search_table(outcome)])
     sections += [search, Section("provenance", "Provenance", facts=facts(store))]
-    write_page(MODERN / name, make_head(outcome), sections)
+    write_page(MODERN / name, make_head(outcome), sections, formats=())
     tidy(store, outcome.stages).write_parquet(MODERN / name / "rows.parquet")
     state = f"**{task.title}.** {outcome.progress()}"
     return "\n\n".join([state, *map(to_markdown, tables)])
@@ -314,6 +314,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("store", type=Path)
     folder = parser.parse_args().store
+    if not folder.is_dir():  # or RESULTS.md would say that nothing is trained
+        parser.error(f"there is no folder {folder}; give the --store of modern.py")
     texts = [publish(name, task, folder) for name, task in TASKS.items()]
     write_between(ROOT / "RESULTS.md", "modern", "\n\n".join(texts))
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import polars as pl
 from pages import write_between
-from publish import PAPER, ROOT, endpoint, interval
+from publish import PAPER, ROOT, bare_markdown, cell_name, endpoint, interval
 
 from qneurons.report import Results, rows_of
 from qneurons.report.comparisons import setting_order
 from qneurons.report.inference import estimate
-from qneurons.report.rendering import Table, to_markdown
+from qneurons.report.rendering import Table
 from qneurons.report.tables import mean_split_table
 from qneurons.study.runs import PAPER_PROTOCOL
 from qneurons.study.spec import load_study
@@ -27,6 +27,7 @@ STUDIES = (
     *("mean-of-a5", "tanh-normalisation", "learning-rates"),
     *("augmented-mnist", "augmented-cifar"),
 )
+CHOICE = ["activation", "dropout", "setting"]  # what has a learning rate of its own
 
 
 def add_rows(found):
@@ -38,6 +39,7 @@ def add_rows(found):
         rows = rows_of(study, found).join(paper, on="run", how="anti")
         ended = rows.filter((pl.col("epoch") == study.epochs) | pl.col("diverged"))
         rows = rows.join(ended, on="run", how="semi")
+        print(f"{name}: {rows['run'].n_unique()} finished runs in this store")
         if path.exists():
             rows = pl.concat([pl.read_parquet(path), rows], how="diagonal")
         if len(rows):
@@ -75,35 +77,38 @@ def normalisation_table(rows):
     return Table("", ("network", "learning rate", *settings), tuple(body))
 
 
-def chosen_rates(rows):
-    """The learning rate with the best mean accuracy on held-out images, by cell and setting."""
-    same = "activation", "dropout", "setting"
-    means = with_rate(rows.filter(pl.col("held_out") > 0)).group_by(*same, "learning_rate")
-    means = means.agg(held_out=pl.col("test_accuracy").mean(), n=pl.len()).sort("held_out")
-    return means.group_by(same).last().sort(same)
-
-
 def with_rate(rows):
-    rates = rows.select(*RUN, "learning_rate").unique()
-    return endpoint(rows).join(rates, on=RUN)
+    """The endpoint of every run, with its learning rate."""
+    return endpoint(rows).join(rows.select(*RUN, "learning_rate").unique(), on=RUN)
+
+
+def held_out_means(rows):
+    """Mean accuracy on held-out images, by cell, setting and learning rate."""
+    ends = with_rate(rows.filter(pl.col("held_out") > 0))
+    return ends.group_by(*CHOICE, "learning_rate").agg(pl.col("test_accuracy").mean())
+
+
+def chosen_rates(rows):
+    """By cell and setting: the rate with the best mean on held-out images, and this mean."""
+    best = held_out_means(rows).sort("test_accuracy").group_by(CHOICE).last()
+    return best.rows_by_key(CHOICE, unique=True)
+
+
+def in_order(keys):
+    return sorted(keys, key=lambda key: (*key[:-1], setting_order(key[-1])))
 
 
 def held_out_table(rows):
     """Accuracy on held-out images by learning rate; that of the rate which is chosen is bold."""
-    same = ["activation", "dropout", "setting"]
-    held_out = with_rate(rows.filter(pl.col("held_out") > 0))
-    means = held_out.group_by(*same, "learning_rate").agg(pl.col("test_accuracy").mean())
-    rates = sorted(means["learning_rate"].unique())
+    found = {tuple(key): mean for *key, mean in held_out_means(rows).iter_rows()}
+    rates, chosen = sorted({rate for *_, rate in found}), chosen_rates(rows)
     body = []
-    for (activation, dropout, setting), part in sorted(
-        means.group_by(same), key=lambda item: (*item[0][:2], setting_order(item[0][2]))
-    ):
-        found = dict(part.select("learning_rate", "test_accuracy").iter_rows())
-        texts = {rate: f"{100 * accuracy:.2f}" for rate, accuracy in found.items()}
-        best = max(found, key=found.__getitem__)
+    for key in in_order(chosen):
+        (activation, dropout, setting), (best, _) = key, chosen[key]
+        texts = {rate: f"{100 * found[*key, rate]:.2f}" for rate in rates if (*key, rate) in found}
         texts[best] = f"**{texts[best]}**"
-        name = f"{activation}, {'dropout' if dropout else 'no dropout'}"
-        body.append((name, setting, *(texts.get(rate, "") for rate in rates)))
+        cell = cell_name(activation, dropout=dropout)
+        body.append((cell, setting, *(texts.get(rate, "") for rate in rates)))
     return Table("", ("cell", "setting", *(f"rate {rate:g}" for rate in rates)), tuple(body))
 
 
@@ -112,35 +117,27 @@ def rates_table(rows):
 
     Only of cells in which every setting has been tested at its best rate.
     """
-    tested = with_rate(rows.filter(held_out=0))
+    tested = dict(with_rate(rows.filter(held_out=0)).group_by(*CHOICE, "learning_rate"))
+    rates = {key: rate for key, (rate, _) in chosen_rates(rows).items()}
+    partial = {key[:2] for key, rate in rates.items() if (*key, rate) not in tested}
     _, printed = PAPER_PROTOCOL["mnist-mlp"]
-    chosen = chosen_rates(rows)
-
-    def by_seed(activation, dropout, setting, rate):
-        same = {"activation": activation, "dropout": dropout, "setting": setting}
-        runs = tested.filter(**same, learning_rate=rate)
-        return runs.select("seed", "test_accuracy")
 
     def gain(cell, setting, rate, base_rate):
-        both = by_seed(*cell, setting, rate).join(
-            by_seed(*cell, "base", base_rate), on="seed", suffix="_base"
-        )
+        if setting == "base":
+            return ""
+        runs, base = tested[*cell, setting, rate], tested[*cell, "base", base_rate]
+        both = runs.join(base, on="seed", suffix="_base")
         return interval(estimate(both["test_accuracy"] - both["test_accuracy_base"]))
 
-    same = ["activation", "dropout", "setting", "learning_rate"]
-    untested = chosen.join(tested, on=same, how="anti")
-    chosen = chosen.join(untested, on=same[:2], how="anti")
-    rates = {(*cell, setting): rate for *cell, setting, rate, _, _ in chosen.iter_rows()}
     body = []
-    for (activation, dropout, setting), rate in sorted(
-        rates.items(), key=lambda item: (*item[0][:2], setting_order(item[0][2]))
-    ):
-        cell = activation, dropout
-        accuracy = estimate(by_seed(*cell, setting, rate)["test_accuracy"])
-        own = "" if setting == "base" else gain(cell, setting, rate, rates[*cell, "base"])
-        common = "" if setting == "base" else gain(cell, setting, printed, printed)
-        name = f"{activation}, {'dropout' if dropout else 'no dropout'}"
-        body.append((name, setting, f"{rate:g}", f"{100 * accuracy.mean:.2f}", own, common))
+    for key in in_order(key for key in rates if key[:2] not in partial):
+        *cell, setting = key
+        activation, dropout = cell
+        rate, base_rate = rates[key], rates[*cell, "base"]
+        accuracy = tested[*key, rate]["test_accuracy"].mean()
+        gains = (gain(cell, setting, *both) for both in ((rate, base_rate), (printed, printed)))
+        name = cell_name(activation, dropout=dropout)
+        body.append((name, setting, f"{rate:g}", f"{100 * accuracy:.2f}", *gains))
     columns = ("cell", "setting", "best rate", "test accuracy, %", "gain, each at its best rate")
     return Table("", (*columns, f"gain, both at {printed:g}"), tuple(body))
 
@@ -154,8 +151,10 @@ def moved_images_table(rows):
     ends = endpoint(rows).join(rows.select(*RUN, "augment").unique(), on=RUN)
     ends = dict(ends.group_by(same))
     means = rows.group_by(*same, "epoch").agg(pl.col("test_accuracy").mean())
-    best = dict(means.group_by(same).agg(pl.col("test_accuracy").max()).group_by(same))
-    highest = dict(rows.group_by(same).agg(pl.col("test_accuracy").max()).group_by(same))
+    best, highest = (
+        frame.group_by(same).agg(pl.col("test_accuracy").max()).rows_by_key(same, unique=True)
+        for frame in (means, rows)
+    )
 
     def order(key):
         network, activation, dropout, augment, setting = key
@@ -165,11 +164,14 @@ def moved_images_table(rows):
     for key in sorted(ends, key=order):
         network, activation, dropout, augment, setting = key
         accuracy = estimate(ends[key]["test_accuracy"])
-        peaks = (f"{100 * table[key]['test_accuracy'].item():.2f}" for table in (best, highest))
-        cell = f"{network}, {activation}, {'dropout' if dropout else 'no dropout'}"
-        body.append((cell, augment, setting, interval(accuracy, form=".2f"), *peaks))
-    columns = ("cell", "moves", "setting", "epochs 91 to 100, %", "best epoch", "highest of all")
-    return Table("", columns, tuple(body))
+        texts = (
+            interval(accuracy, form=".2f"),
+            *(f"{100 * x:.2f}" for x in best[key] + highest[key]),
+        )
+        cell = cell_name(network, activation, dropout=dropout)
+        body.append((cell, augment, setting, str(accuracy.n), *texts))
+    columns = ("cell", "moves", "setting", "seeds", "epochs 91 to 100, %", "best epoch")
+    return Table("", (*columns, "highest of all"), tuple(body))
 
 
 def read_moved():
@@ -194,11 +196,7 @@ def generated():
         ),
     }
     tables = {mark: maker(rows) for mark, (maker, rows) in makers.items() if rows is not None}
-    return {
-        mark: to_markdown(Table("", table.columns, table.rows)).removeprefix("### \n\n")
-        for mark, table in tables.items()
-        if table.rows
-    }
+    return {mark: bare_markdown(table) for mark, table in tables.items() if table.rows}
 
 
 def main():

@@ -190,7 +190,14 @@ def test_what_is_published(modern, publish, tmp_path):
     assert "a5/2 is the model with the q-activation with λ annealed from 5 over 2 epochs" in page
     assert "8 of the 8 chosen rates are at an end of the range" in page
     assert "(2 diverged)" in page
-    assert (tmp_path / "modern" / "cifar" / "gains.png").exists()
+    assert (tmp_path / "modern" / "cifar" / "gains.svg").exists()
+
+
+def test_a_wrong_folder_is_not_taken_for_an_empty_store(publish, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["publish_modern.py", str(tmp_path / "typo")])
+    with pytest.raises(SystemExit):
+        publish()
+    assert "there is no folder" in capsys.readouterr().err
 
 
 def test_training_needs_no_package_of_the_study(tmp_path):

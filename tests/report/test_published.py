@@ -200,7 +200,14 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
     packed = publish.packed_runs(frame)
     inside, count, significant = ordinary_counts(publish, packed, ordinary_runs)
     compared = publish.compare_with_ordinary(packed, ordinary_runs)
-    answers = Counter(publish.judge_equivalence(test)[-1] for *_, test in compared.values())
+    answer_of = {key: publish.judge_equivalence(row[-1])[-1] for key, row in compared.items()}
+    answers = Counter(answer_of.values())
+    equal = {
+        (activation, dropout, setting)
+        for (_, _, dropout, activation, _, setting), answer in answer_of.items()
+        if answer == "equivalent"
+    }
+    assert equal == {("elu", True, setting) for setting in ("base", "limit", "a5", "a9")}
     last = [rows.filter(epoch=study.epochs) for rows in (packed, ordinary_runs)]
     inside_last, _, significant_last = ordinary_counts(publish, *last)
     doubted = {"network": "mnist-mlp", "activation": "elu", "dropout": True}
@@ -232,19 +239,15 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
         if not cell.dropout
     ]
     held = questions.read("learning-rates")
-    at_best = {
-        (row["activation"], row["setting"]): row
-        for row in questions.chosen_rates(held).iter_rows(named=True)
-        if not row["dropout"]
-    }
+    chosen = questions.chosen_rates(held)
     ahead = {
         name: tuple(
-            f"{100 * (at_best[name, q]['held_out'] - at_best[name, 'base']['held_out']):+.2f}"
+            f"{100 * (chosen[name, False, q][1] - chosen[name, False, 'base'][1]):+.2f}"
             for q in ("limit", "a5")
         )
         for name in CURVED
     }
-    (fast,) = {at_best["elu", q]["learning_rate"] for q in ("limit", "a5")}
+    (fast,) = {chosen["elu", False, q][0] for q in ("limit", "a5")}
     assert fast == 10 * PAPER_PROTOCOL["mnist-mlp"][1]
     (left,) = set(held["held_out"])
     images = DATASETS["mnist"].num_train
@@ -515,6 +518,35 @@ def test_what_decided_the_default_of_lam(publish, frame):
     assert accuracy["a5 − c0.1"][0] > 0
 
 
+def test_what_decided_which_setting_to_try_first(questions, results):
+    """As docs/training-and-evaluation.md says it."""
+
+    def better(activations, *, dropout):
+        """By cell, the settings that are better than base."""
+        return {
+            cell: {
+                setting
+                for setting in results.settings(cell)
+                if setting != "base" and results.contrast(cell, setting, "base").outcome == "better"
+            }
+            for cell in results.cells
+            if cell.activation in activations and cell.dropout == dropout
+        }
+
+    assert all("a9" in found for found in better(CURVED, dropout=False).values())
+    with_dropout = better(("elu", "softplus"), dropout=True)
+    assert all("limit" in found for found in with_dropout.values())
+    (cifar,) = (cell for cell in with_dropout if cell.dataset == "cifar10")
+    assert results.contrast(cifar, "a5", "limit").outcome == "better"
+    assert not any(better(("tanh", "relu"), dropout=True).values())
+    assert set.union(*better(("relu",), dropout=False).values()) == {"a5"}
+    means = questions.held_out_means(questions.read("learning-rates")).filter(activation="elu")
+    at = {(setting, rate): mean for *_, setting, rate, mean in means.iter_rows()}
+    _, printed = PAPER_PROTOCOL["mnist-mlp"]
+    by_rate = {s: at[s, 10 * printed] - at[s, printed] for s in ("base", "limit", "a5")}
+    assert by_rate["base"] < 0.0005 < 0.0025 < min(by_rate["limit"], by_rate["a5"])
+
+
 def test_what_learns_nothing(questions):
     table = questions.normalisation_table(questions.read("tanh-normalisation"))
     for network, rate, *accuracies in table.rows:
@@ -538,6 +570,26 @@ def test_the_noise_gains_without_dropout_and_the_mean_with_it(questions):
     assert gaining == {"elu", "softplus"}
 
 
+def test_every_setting_is_tested_at_the_rate_that_held_out_images_choose(questions, frame):
+    cell = {"network": "mnist-mlp", "activation": "elu", "dropout": False}
+    printed = frame.filter(pl.col("setting").is_in(["base", "limit"]), **cell)
+    fast = printed.with_columns(
+        pl.col("test_accuracy") + pl.when(setting="limit").then(0.02).otherwise(-0.01),
+        learning_rate=pl.lit(0.5),
+        protocol=pl.lit("learning rate 0.5"),
+    )
+    tested = pl.concat([printed, fast])
+    held_out = tested.with_columns(held_out=pl.lit(10_000, pl.Int64))
+    base, limit = questions.rates_table(pl.concat([tested, held_out])).rows
+    assert base[:3] == ("elu, no dropout", "base", "0.05")
+    assert limit[:3] == ("elu, no dropout", "limit", "0.5")
+    own, common = (float(gain.split()[0]) for gain in limit[-2:])
+    assert own - common == pytest.approx(2)
+    assert float(limit[3]) - float(base[3]) == pytest.approx(own, abs=0.011)
+    untested = pl.concat([printed, held_out])
+    assert questions.rates_table(untested).rows == ()
+
+
 def test_moved_images_are_beside_those_of_the_paper(questions, frame):
     one = frame.filter(network="cifar-cnn", dropout=True, setting="a9")
     moved = one.with_columns(
@@ -546,7 +598,8 @@ def test_moved_images_are_beside_those_of_the_paper(questions, frame):
     table = questions.moved_images_table(moved.filter(pl.col("seed") < 3))
     before, after = table.rows
     cell = "cifar-cnn, elu, dropout"
-    assert (before[:3], after[:3]) == ((cell, "none", "a9"), (cell, "shift=0.1", "a9"))
+    assert before[:4] == (cell, "none", "a9", "10")
+    assert after[:4] == (cell, "shift=0.1", "a9", "3")
     assert float(before[-1]) == pytest.approx(100 * one["test_accuracy"].max(), abs=0.005)
     three = one.filter(pl.col("seed") < 3)
     assert float(after[-1]) == pytest.approx(100 * three["test_accuracy"].max() + 1, abs=0.005)

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -129,7 +130,8 @@ def load_function(text: str) -> Callable[[Any], object]:
     spec.loader.exec_module(module)
     function = getattr(module, name, None)
     if not callable(function):
-        own = [key for key, value in vars(module).items() if callable(value) and key[0] != "_"]
+        functions = filter(inspect.isfunction, vars(module).values())
+        own = [f.__name__ for f in functions if f.__module__ == file.stem]
         raise unknown(f"function of {path}", name, own)
     return function
 

@@ -153,7 +153,7 @@ def run_trial(train: Callable[[Trial], object], trial: Trial) -> tuple[Measured,
             "the training has reported nothing",
             "call trial.report(test_accuracy=...) after every epoch",
         )
-    # Not all that was there before is the trial's: data that are kept, workspaces of cuBLAS.
+    # Without what was there before: data that are kept, workspaces of cuBLAS.
     peaks = (torch.cuda.max_memory_allocated(d) - before.get(d, 0) for d in _cuda_devices())
     peak = max(peaks, default=0)
     measured = Measured(trial._metrics, trial._seconds, peak or None, trial._has_diverged)
