@@ -61,9 +61,7 @@ def compare(
     ] = "local",
     address: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOST:PORT", help="The cluster, also ray://host:port; else auto."
-        ),
+        typer.Option(metavar="HOST:PORT", help="The cluster, also ray://host:port; else auto."),
     ] = None,
     cpus_per_trial: Annotated[
         float | None,

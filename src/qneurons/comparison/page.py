@@ -38,13 +38,13 @@ from qneurons.report.page import Head, write_page
 from qneurons.report.rendering import (
     NONE,
     Table,
-    counted,
     difference_texts,
     estimate_text,
     listed,
     p_text,
 )
 from qneurons.report.sections import Drawing, Section
+from qneurons.study.runs import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
