@@ -20,7 +20,7 @@ from qneurons.study.store import Store
 def test_the_studies_are_listed(invoke):
     result = invoke("study", "list")
     assert result.exit_code == 0
-    for text in ("quickstart", "paper-mnist-mlp", "paper-mnist-cnn", "paper-cifar-cnn", "1680"):
+    for text in ("quickstart", "paper-mnist-mlp", "paper-mnist-cnn", "paper-cifar-cnn", "1,680"):
         assert text in result.stdout
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from qneurons.cli.status import status
 from qneurons.cli.terminal import Debug, Device, StoreFolder, console, one_line_errors
@@ -56,10 +56,11 @@ def list_(debug: Debug = False) -> None:
     with one_line_errors(debug):
         from qneurons.study.spec import load_study
 
-        table = Table("study", "runs", "epochs", "title")
+        counts = (Column(name, justify="right") for name in ("runs", "epochs"))
+        table = Table("study", *counts, "title")
         for name in study_names():
             study = load_study(name)
-            table.add_row(name, str(len(study.runs)), str(study.epochs), study.title)
+            table.add_row(name, f"{len(study.runs):,}", str(study.epochs), study.title)
         console().print(table)
 
 
