@@ -184,8 +184,8 @@ def draw_gains_over_base(results: Results, planned: Collection[Cell]) -> list[Dr
     if learned:
         ends = [pick(learned, key=lambda row: row.gain.mean) for pick in (min, max)]
         names = place_names(results.cells)
-        texts = (f"{100 * row.gain.mean:+.2f} ({row.setting}, {names[row.cell]})" for row in ends)
-        alt += f", from {' to '.join(texts)} points"
+        texts = [f"{100 * row.gain.mean:+.2f} ({row.setting}, {names[row.cell]})" for row in ends]
+        alt += f", from {' to '.join(texts)} points" if len(learned) > 1 else f", {texts[0]} points"
     return [Drawing("gains", f"{alt}.", caption, figure)]
 
 
