@@ -53,10 +53,10 @@ def coordinates(svg):
     groups = {group.get("id"): group for group in ET.fromstring(svg).iter() if group.get("id")}
     named = {name: groups[name] for name in ("f", "limit", "mean", "draws")}
     paths = {
-        name: " ".join(" ".join(map(str, e.attrib.values())) for e in group.iter())
+        name: " ".join(e.get(key, "") for e in group.iter() for key in ("d", "x", "y"))
         for name, group in named.items()
     }
-    return {name: [*map(float, re.findall(r"-?\d+\.\d+", text))] for name, text in paths.items()}
+    return {name: [*map(float, re.findall(r"-?[\d.]+", text))] for name, text in paths.items()}
 
 
 def test_the_picture_of_a_q_activation_is_up_to_date_and_the_readme_shows_it_light_and_dark():
@@ -70,7 +70,7 @@ def test_the_picture_of_a_q_activation_is_up_to_date_and_the_readme_shows_it_lig
         drawn, found = coordinates(content), coordinates(published)
         for line, numbers in drawn.items():
             assert len(numbers) > 50
-            assert found[line] == pytest.approx(numbers, abs=0.1), "run docs/draw_q_activation.py"
+            assert found[line] == pytest.approx(numbers, abs=0.15), "run docs/draw_q_activation.py"
     light, dark = (content.decode() for content in files.values())
     for colour in (figures.INK, figures.F_COLOUR, figures.LIMIT_COLOUR):
         assert colour in light

@@ -326,6 +326,7 @@ def test_copy_selects_the_code_and_says_what_happened(page):
     rest(page)
     assert page("String(getSelection()).trim()") == text(page, "neuron-python")
     assert text(page, "status") in ("Copied.", "Selected; copy it with Ctrl+C.")
+    assert text(page, "copy-neuron-python") == text(page, "status")
 
 
 def test_the_matrix_is_the_table_of_the_report(page, results):

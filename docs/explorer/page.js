@@ -61,7 +61,9 @@ function drawAgain() {
 async function copy(id) {
   getSelection().selectAllChildren(byId(id)); // for a browser that refuses the clipboard
   const isCopied = await navigator.clipboard.writeText(byId(id).textContent).then(() => true, () => false);
-  byId("status").textContent = isCopied ? "Copied." : "Selected; copy it with Ctrl+C.";
+  const button = byId(`copy-${id}`);
+  button.textContent = byId("status").textContent = isCopied ? "Copied." : "Selected; copy it with Ctrl+C.";
+  setTimeout(() => { button.textContent = "Copy Python"; }, 3000); // ms
 }
 
 function listen() {

@@ -65,7 +65,7 @@ def test_a_study_may_be_named(invoke, store, write_spec):
     other = write_spec(("seeds = 3", "seeds = [2, 3]"), name="other.toml")
     lines = status(invoke, store, "--study", other).splitlines()
     assert lines[0] == f"{store}: 4 of 8 runs, 16 of 32 epochs"
-    assert lines[1] == "8 other runs in it are not of other"
+    assert lines[1] == "it also has 8 runs outside of other"
     assert "  elu: 2 of 4 runs, 8 of 16 epochs" in lines
 
 

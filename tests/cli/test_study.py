@@ -20,7 +20,7 @@ from qneurons.study.store import Store
 def test_the_studies_are_listed(invoke):
     result = invoke("study", "list")
     assert result.exit_code == 0
-    for text in ("quickstart", "paper-mnist-mlp", "paper-mnist-cnn", "paper-cifar-cnn", "1680"):
+    for text in ("quickstart", "paper-mnist-mlp", "paper-mnist-cnn", "paper-cifar-cnn", "1,680"):
         assert text in result.stdout
 
 
@@ -82,7 +82,7 @@ def test_stores_are_joined(invoke, write_spec, train_with, fake_pack):
         only = ("--only", f"activation={name}")
         invoke("study", "run", write_spec(), *only, "--store", name, "--device", "cpu")
     result = invoke("study", "merge", "elu", "tanh", "--into", "both")
-    told = "both: 12 runs; 48 epochs were added, 0 were there already\n"
+    told = "both: 12 runs; 48 epochs added, 0 there already\n"
     assert (result.exit_code, result.stdout) == (0, told), result.output
     assert len(Store.open("both").runs()) == 12
 

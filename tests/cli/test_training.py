@@ -37,6 +37,13 @@ def test_a_finished_study_exits_with_0(run, train_with, fake_pack):
     ]
 
 
+def test_one_run_of_one_epoch_is_not_told_in_the_plural(run, invoke, train_with, fake_pack):
+    train_with(fake_pack())
+    one = ("--only", "activation=elu,setting=base", "--seeds", 0, "--epochs", 1)
+    assert run(*one).stdout.splitlines()[0] == "finished: 1 run of 1 epoch in s"
+    assert invoke("study", "status", "s").stdout.startswith("s: 1 of 1 run, 1 of 1 epoch\n")
+
+
 def test_a_time_limit_exits_with_3_and_the_same_command_goes_on(run, train_with, fake_pack):
     train_with(fake_pack())
     result = run("--time-limit", 0)

@@ -100,6 +100,11 @@ def test_results_so_far_have_a_line_for_each_setting(results):
     first, second = summary_lines(results)
     assert first.startswith("so far, test accuracy: base 80.25 ±")
     assert second == "  c0.1: +2.000 [+2.000, +2.000], better"
+    trials, arms = make_trials({"base": numbers()[:1], "c0.1": numbers(0.02)[:1]})
+    assert summary_lines(Results(trials, arms, [()], Metrics())) == [
+        "so far, test accuracy: base 80.00 (1 seed)",
+        "  c0.1: +2.000, needs two seeds",
+    ]
 
 
 def test_curves_are_means_over_seeds(results):

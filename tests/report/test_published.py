@@ -625,3 +625,17 @@ def test_only_cells_in_which_every_run_has_ended_are_published(publish):
     diverged = [{**row, "diverged": (row["run"], row["epoch"]) == (stopped, 50)} for row in rows]
     found = publish.whole_cells(pl.DataFrame(diverged), study)
     assert set(found["run"]) == {*ids[whole], *ids[short]}
+
+
+def test_settings_share_the_spikes_that_the_page_on_the_study_names(frame):
+    page = plain((ROOT / "docs" / "study.md").read_text())
+    times = int(re.search(r"jumps to at least (\d+) times its level", page)[1])
+    relu = frame.filter(dataset="mnist", activation="relu", dropout=False)
+    places = [map(int, found) for found in re.findall(r"epoch (\d+) with seed (\d+)", page)]
+    assert len(places) == 2
+    for epoch, seed in places:
+        late = relu.filter(pl.col("epoch") > 80, pl.col("train_loss").is_not_nan(), seed=seed)
+        level = pl.col("train_loss").median().over("network", "setting")
+        spikes = late.with_columns(pl.col("train_loss") / level).filter(epoch=epoch)
+        assert spikes["setting"].n_unique() == 7
+        assert spikes["train_loss"].min() >= times

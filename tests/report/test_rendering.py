@@ -13,7 +13,6 @@ from qneurons.report.inference import Estimate, estimate
 from qneurons.report.rendering import (
     Number,
     Table,
-    counted,
     difference_texts,
     estimate_text,
     listed,
@@ -111,10 +110,6 @@ def test_columns_of_numbers_are_known(cells, is_numeric):
     rows = tuple(("c0.1", cell, "2") for cell in cells)
     assert Table("", ("a", "b", "c"), rows).numeric == [False, is_numeric, True]
     assert Table("", ("a", "b", "c"), rows, num_heads=2).numeric == [False, False, True]
-
-
-def test_things_are_counted():
-    assert [counted(n, "seed") for n in (0, 1, 2)] == ["0 seeds", "1 seed", "2 seeds"]
 
 
 def test_names_are_listed():

@@ -1,5 +1,7 @@
 """What the sections of a report show, and in which order."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ pytest.importorskip("scipy")
 from qneurons.report import sections, tables
 from qneurons.report.figures.artwork import setting_styles
 from qneurons.report.results import Results
+from tests.report.conftest import DIGITS_CELLS
 
 SMALL = {"seeds": 3, "epochs": 3, "settings": ("base", "limit", "c0.1", "a1")}
 STYLES = setting_styles(SMALL["settings"])
@@ -69,6 +72,14 @@ def test_curves_of_settings_that_learn_nothing_have_no_highest(make_frame):
     results = Results(make_frame(**SMALL, loss=2.3))
     [drawing] = sections.draw_learning_curves(results, STYLES)
     assert drawing.alt.endswith("All settings learn nothing.")
+
+
+def test_the_words_of_one_gain_name_no_range(make_frame):
+    one = {"settings": ("base", "a1"), "cells": DIGITS_CELLS[:1]}
+    results = Results(make_frame(**SMALL | one))
+    [drawing] = sections.draw_gains_over_base(results, ())
+    assert re.search(r"in 1 cell: .* unclear, [+-]\d\.\d\d \(a1, .*\) points\.$", drawing.alt)
+    assert "from" not in drawing.alt
 
 
 def test_no_table_is_empty(make_sections):

@@ -7,7 +7,7 @@ import pytest
 
 from qneurons.schedules import Annealed, Constant
 from qneurons.study.errors import StudyError
-from qneurons.study.runs import Run, Setting, packable, parse_setting
+from qneurons.study.runs import Run, Setting, counted, packable, parse_setting
 from qneurons.study.spec import load_study
 
 RUN = Run("mnist", "mnist-cnn", True, "elu", "c0.02", 3, batch_size=64, learning_rate=0.05)
@@ -129,3 +129,7 @@ def test_which_runs_may_share_a_pack():
         *(("augment", "zoom=0.1"), ("held_out", 9)),
     ]:
         assert packable(dataclasses.replace(RUN, **{field: value})) != packable(RUN)
+
+
+def test_things_are_counted():
+    assert [counted(n, "seed") for n in (0, 1, 2000)] == ["0 seeds", "1 seed", "2,000 seeds"]

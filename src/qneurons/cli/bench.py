@@ -14,6 +14,7 @@ from rich.table import Table
 from qneurons.cli.terminal import Debug, console, one_line_errors
 from qneurons.study.errors import StudyError, unknown
 from qneurons.study.files import explained
+from qneurons.study.runs import counted
 
 
 def bench(
@@ -122,7 +123,7 @@ def bench(
                     failed.append(f"failed: {', '.join([title, *variant])}: {row['error']}")
         about = (f"{key} {value}" for key, value in origin.items() if value and key != "command")
         screen.print(", ".join(about))
-        screen.print(f"{num_rows} rows appended to {path}")
+        screen.print(f"{counted(num_rows, 'row')} appended to {path}")
         for text in failed:
             aside.print(text)
         if failed:

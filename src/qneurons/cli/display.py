@@ -10,6 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from qneurons.study.execution import Event, Notice, Progress
+from qneurons.study.runs import counted
 
 LINE_S = 5.0  # the least time between two lines of progress
 
@@ -86,14 +87,15 @@ def times(event: Progress, elapsed_s: float, since_s: float = 0.0) -> str:
 
 def details(event: Progress) -> list[str]:
     """Lines of text: what is done, what is being trained, and how well it does."""
-    counts = f"{event.runs_done} of {event.runs} runs, {event.epochs_done} of {event.epochs} epochs"
+    runs, epochs = counted(event.runs, "run"), counted(event.epochs, "epoch")
+    counts = f"{event.runs_done:,} of {runs}, {event.epochs_done:,} of {epochs}"
     lines = [counts + (f", {event.rate:.3g} epochs/s" if event.rate else "")]
     if event.pack:
         activations = " ".join(dict.fromkeys(run.activation for run in event.pack))
         beside = f" (one of {event.packs} packs)" if event.packs > 1 else ""
         lines.append(
-            f"training {len(event.pack)} runs{beside}: {event.pack[0].kind}, {activations}, "
-            f"{event.pack_epoch} of {event.epochs // event.runs} epochs"
+            f"training {counted(len(event.pack), 'run')}{beside}: {event.pack[0].kind}, "
+            f"{activations}, {event.pack_epoch} of {counted(event.epochs // event.runs, 'epoch')}"
         )
     for activation, means in event.accuracies.items():
         if means:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from qneurons.cli.terminal import Debug, Device, Open, console, one_line_errors, open_page
+from qneurons.study.runs import counted
 
 NOTE = "A star: p ≤ 0.05 after Holm's correction. In parentheses: the last epoch alone."
 NEXT = """
@@ -41,7 +42,9 @@ def quickstart(
         study = load_study("quickstart")
         store = out / "store"
         screen = console()
-        screen.print(f"{study.title}: {len(study.runs)} runs of {study.epochs} epochs")
+        screen.print(
+            f"{study.title}: {counted(len(study.runs), 'run')} of {counted(study.epochs, 'epoch')}"
+        )
         train_here(study, store, device=device)
         frame = rows_of(study, Store.open(store, readonly=True).frame())
         results = Results(frame)

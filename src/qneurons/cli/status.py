@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from qneurons.cli.terminal import Debug, StoreFolder, console, one_line_errors
-from qneurons.study.runs import Run, study_names
+from qneurons.study.runs import Run, counted, study_names
 
 
 def status(
@@ -39,7 +39,7 @@ def status(
         screen = console()
         screen.print(f"{store}: {counts.text(runs)}")
         if chosen and unplanned:
-            screen.print(f"{len(unplanned)} other runs in it are not of {chosen.name}")
+            screen.print(f"it also has {counted(len(unplanned), 'run')} outside of {chosen.name}")
         elif not plan:
             screen.print("plan unknown: the store has recorded none; name a study with --study")
         kinds: dict[str, dict[str, list[Run]]] = {}
@@ -79,11 +79,11 @@ class Counts:
         parts = []
         if wanted:
             num_done = sum(done[run] == wanted[run] for run in wanted)
-            parts.append(f"{num_done} of {len(wanted)} runs")
-            parts.append(f"{sum(done.values())} of {sum(wanted.values())} epochs")
+            parts.append(f"{num_done:,} of {counted(len(wanted), 'run')}")
+            parts.append(f"{sum(done.values()):,} of {counted(sum(wanted.values()), 'epoch')}")
         if others or not wanted:
-            parts.append(f"{len(others)} runs{' outside the plan' if self.plan else ''}")
-            parts.append(f"{sum(others)} epochs")
+            parts.append(f"{counted(len(others), 'run')}{' outside the plan' if self.plan else ''}")
+            parts.append(counted(sum(others), "epoch"))
         if num_diverged:
             parts.append(f"{num_diverged} diverged")
         return ", ".join(parts)

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from qneurons.cli.status import status
 from qneurons.cli.terminal import Debug, Device, StoreFolder, console, one_line_errors
 from qneurons.study.errors import StudyError, unknown
 from qneurons.study.files import explained, replace
-from qneurons.study.runs import YOUNGER, Run, study_names
+from qneurons.study.runs import YOUNGER, Run, counted, study_names
 
 app = typer.Typer(
     help="Train the paper's experiment, or a grid of your own.\n\n"
@@ -56,10 +56,11 @@ def list_(debug: Debug = False) -> None:
     with one_line_errors(debug):
         from qneurons.study.spec import load_study
 
-        table = Table("study", "runs", "epochs", "title")
+        counts = (Column(name, justify="right") for name in ("runs", "epochs"))
+        table = Table("study", *counts, "title")
         for name in study_names():
             study = load_study(name)
-            table.add_row(name, str(len(study.runs)), str(study.epochs), study.title)
+            table.add_row(name, f"{len(study.runs):,}", str(study.epochs), study.title)
         console().print(table)
 
 
@@ -74,7 +75,7 @@ def show(
         study = select(load_study(name), only=only, seeds=seeds, epochs=epochs)
         screen = console()
         screen.print(f"{study.name}: {study.title}")
-        screen.print(f"{len(study.runs)} runs of {study.epochs} epochs")
+        screen.print(f"{counted(len(study.runs), 'run')} of {counted(study.epochs, 'epoch')}")
         varied = ("dropout", "activation", "setting", "seed")
         fixed = [field.name for field in dataclasses.fields(Run) if field.name not in varied]
         for name in YOUNGER:
@@ -179,7 +180,8 @@ def run(
         lost = len(Store.open(folder, readonly=True).diverged() & {run.id for run in study.runs})
         diverged = f" ({lost} diverged)" if lost else ""
         screen.print(
-            f"finished: {len(study.runs)} runs{diverged} of {study.epochs} epochs in {folder}"
+            f"finished: {counted(len(study.runs), 'run')}{diverged} "
+            f"of {counted(study.epochs, 'epoch')} in {folder}"
         )
         screen.print(f"next: qneurons report {shlex.quote(str(folder))}")
 
@@ -199,8 +201,8 @@ def merge_(
 
         merged = merge(sources, into)
         console().print(
-            f"{into}: {merged.runs} runs; {merged.epochs_added} epochs were added, "
-            f"{merged.epochs_equal} were there already"
+            f"{into}: {counted(merged.runs, 'run')}; "
+            f"{counted(merged.epochs_added, 'epoch')} added, {merged.epochs_equal:,} there already"
         )
 
 
@@ -246,7 +248,7 @@ def export(
                 file.write_bytes(content.getbuffer())
             else:  # a link stays; the file that it points to is replaced
                 replace(Path(os.path.realpath(file)), content.getbuffer())
-        console(stderr=is_stream).print(f"{len(frame)} rows in {file}")
+        console(stderr=is_stream).print(f"{counted(len(frame), 'row')} in {file}")
 
 
 def _values(values: Iterable[object]) -> str:

@@ -38,13 +38,13 @@ from qneurons.report.page import Head, write_page
 from qneurons.report.rendering import (
     NONE,
     Table,
-    counted,
     difference_texts,
     estimate_text,
     listed,
     p_text,
 )
 from qneurons.report.sections import Drawing, Section
+from qneurons.study.runs import counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -138,8 +138,9 @@ def summary_lines(results: Results) -> list[str]:
     lines = [f"so far, {metric.title}: base {value} ({counted(base.final.estimate.n, 'seed')})"]
     for row in rows:
         if row.contrast is not None:
-            mean, interval = difference_texts(row.contrast.difference, metric)
-            lines.append(f"  {row.arm.name}: {mean} {interval}, {prospect(row, len(rows))}")
+            texts = " ".join(difference_texts(row.contrast.difference, metric))
+            gain = texts.removesuffix(f" {NONE}")  # one seed has no interval
+            lines.append(f"  {row.arm.name}: {gain}, {prospect(row, len(rows))}")
     return lines
 
 

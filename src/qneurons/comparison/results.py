@@ -15,8 +15,9 @@ from qneurons.comparison.store import Finished, params_texts
 from qneurons.report.comparisons import Best, Cell, Contrast, Final, Metric, contrasts
 from qneurons.report.inference import ALPHA, estimate
 from qneurons.report.page import HELPS, HURTS
-from qneurons.report.rendering import counted, difference_texts, listed, p_text
+from qneurons.report.rendering import difference_texts, listed, p_text
 from qneurons.study.errors import StudyError, unknown
+from qneurons.study.runs import counted
 
 UNSETTLED = "no setting is shown to help"
 POWER, MOST_SEEDS = 0.8, 1000  # of a repetition that is to show the gain

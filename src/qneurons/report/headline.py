@@ -8,10 +8,10 @@ from statistics import fmean
 from qneurons.report.comparisons import Cell, Contrast
 from qneurons.report.gains import gains_over_base
 from qneurons.report.inference import ALPHA
-from qneurons.report.rendering import counted, interval_text, listed, p_text
+from qneurons.report.rendering import interval_text, listed, p_text
 from qneurons.report.results import Results
 from qneurons.report.tables import compared_at, count_runs
-from qneurons.study.runs import Study
+from qneurons.study.runs import Study, counted
 
 FEW = 2  # so many cells are named; more are counted
 
@@ -57,9 +57,10 @@ def _trained(results: Results, study: Study | None) -> str:
     runs = count_runs(results.states, study.runs if study else ())
     totals = sum(runs.values(), Counter[str]())
     done, planned = totals["compared"], totals["runs"]
-    count = f"all {done:,}" if done == planned else f"{done:,} of {planned:,}"
+    of = f"{done:,} of " if done < planned else "all " * (planned > 1)
     lost = f" ({totals['diverged']:,} diverged)" if totals["diverged"] else ""
-    return f"{count} runs are trained and compared {epoch}{lost}"
+    are = "is" if planned == 1 else "are"
+    return f"{of}{counted(planned, 'run')} {are} trained and compared {epoch}{lost}"
 
 
 def _highest(results: Results, names: Mapping[Cell, str]) -> str:

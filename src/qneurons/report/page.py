@@ -147,7 +147,7 @@ def picture(stem: str, alt: str) -> str:
 
 def render_markdown(head: Head, sections: Sequence[Section]) -> str:
     text = markdown_text
-    counts = ", ".join(f"{name}: {count}" for name, count in head.counts)
+    counts = ", ".join(f"{name}: {count:,}" for name, count in head.counts)
     lines = [f"# {text(head.title)}", f"**{text(head.answer)}**", counts, text(head.legend)]
     for section in sections:
         lines += [f"## {section.title}", text(section.intro)]

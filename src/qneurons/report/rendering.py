@@ -79,11 +79,6 @@ def listed(names: Sequence[str], last: str = "and") -> str:
     return f" {last} ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
-def counted(count: int, noun: str) -> str:
-    """``1 seed``, ``2 seeds``."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
-
-
 def one_line(text: str) -> str:
     """The text without line breaks and other control characters."""
     control = r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"  # the last turn its direction

@@ -36,9 +36,9 @@ from qneurons.report.figures import (
 )
 from qneurons.report.gains import gains_over_base, gains_table
 from qneurons.report.headline import place_names
-from qneurons.report.rendering import Table, counted, listed
+from qneurons.report.rendering import Table, listed
 from qneurons.report.results import Results
-from qneurons.study.runs import parse_setting
+from qneurons.study.runs import counted, parse_setting
 from qneurons.study.store import CELL, PROVENANCE
 
 if TYPE_CHECKING:
@@ -184,8 +184,8 @@ def draw_gains_over_base(results: Results, planned: Collection[Cell]) -> list[Dr
     if learned:
         ends = [pick(learned, key=lambda row: row.gain.mean) for pick in (min, max)]
         names = place_names(results.cells)
-        texts = (f"{100 * row.gain.mean:+.2f} ({row.setting}, {names[row.cell]})" for row in ends)
-        alt += f", from {' to '.join(texts)} points"
+        texts = [f"{100 * row.gain.mean:+.2f} ({row.setting}, {names[row.cell]})" for row in ends]
+        alt += f", from {' to '.join(texts)} points" if len(learned) > 1 else f", {texts[0]} points"
     return [Drawing("gains", f"{alt}.", caption, figure)]
 
 
@@ -281,6 +281,8 @@ def provenance(frame: pl.DataFrame) -> list[tuple[str, list[str]]]:
         if name in frame.columns:
             values = frame.group_by(name).len().sort(name).rows()  # a run may have several
             alone = len(values) == 1
-            facts.append((name, [str(v) if alone else f"{v} ({n:,} epochs)" for v, n in values]))
+            facts.append(
+                (name, [str(v) if alone else f"{v} ({counted(n, 'epoch')})" for v, n in values])
+            )
     made = ", ".join(f"{k} {v}" for k, v in versions().items() if k != "triton")  # not used here
     return [*facts, ("report made with", [made])]

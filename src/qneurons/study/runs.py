@@ -193,3 +193,8 @@ def study_names() -> list[str]:
     """The studies that come with the package."""
     files = (file.name for file in PACKAGED.iterdir())
     return sorted(name.removesuffix(".toml") for name in files if name.endswith(".toml"))
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 seed``, ``2 seeds``."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"

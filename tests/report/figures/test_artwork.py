@@ -14,6 +14,7 @@ from qneurons.report.figures.artwork import (
     INK,
     ON_DARK,
     PALE,
+    compact_path,
     css_name,
     figure_files,
     setting_styles,
@@ -93,6 +94,12 @@ def test_lines_of_a_path_are_written_short(figure):
     paths = re.findall(r' d="([^"]*)"', to_svg(figure, "plot"))
     assert paths
     assert not re.search(r"L|\n|\d\d\.\d\d", "".join(paths))
+
+
+def test_a_path_of_lines_has_steps_and_one_with_curves_keeps_its_points():
+    lines = "M 10.5 20.0 \nL 11 19.5 \nL 12 123456.7 \nz\nM 0.25 -3 \nL 1 1 \n"
+    assert compact_path(lines) == "m10.5 20 .5-.5 1 123437.2 z m-10.25-23 .75 4 "
+    assert compact_path("M 1 2\nL 3 4\nQ 5 6 7 8\n") == "M 1 2 L 3 4 Q 5 6 7 8 "
 
 
 PAGES = {"light": "#ffffff", "dark": "#15171b"}

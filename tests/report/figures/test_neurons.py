@@ -52,8 +52,8 @@ def test_atoms_are_lines_as_wide_as_their_mass():
     figure = neurons.draw_densities([[law]])
     *_, atoms = figure.axes[0].collections
     # x = -3, -1, 1, 3: an atom at 0 on the left, at x on the right, and a step between them.
-    assert [s[:, 1].tolist() for s in atoms.get_segments()] == [[0, 0], [0, 1], [1, 3]]
-    assert atoms.get_linewidths() == pytest.approx([neurons.ATOM_WIDTH * 0.8411] * 3, rel=1e-3)
+    assert [s[:, 1].tolist() for s in atoms.get_segments()] == [[0, 0, 1, 3]]
+    assert atoms.get_linewidths() == pytest.approx([neurons.ATOM_WIDTH * 0.8411], rel=1e-3)
     assert figure.legends[0].get_texts()[-1].get_text() == "one value, as wide as its probability"
     smooth = neurons.draw_densities([[neuron_law("tanh", 1.0, columns=5)]])
     assert not smooth.axes[0].collections[-1].get_segments()
@@ -63,7 +63,7 @@ def test_atoms_are_lines_as_wide_as_their_mass():
 def test_a_jump_between_two_atoms_is_no_line():
     law = neuron_law("hardtanh", 1.0, columns=61)  # from 0 to 1 at x = 1
     *_, atoms = neurons.draw_densities([[law]]).axes[0].collections
-    assert max(abs(np.diff(segment[:, 1])).item() for segment in atoms.get_segments()) < 0.2
+    assert max(abs(np.diff(line[:, 1])).max() for line in atoms.get_segments()) < 0.2
 
 
 @pytest.fixture

@@ -18,8 +18,9 @@ from qneurons.report.claims.verdicts import (
 )
 from qneurons.report.comparisons import MIN_PAIRS, Cell, Final, is_q
 from qneurons.report.inference import ALPHA, Estimate
-from qneurons.report.rendering import Number, counted
+from qneurons.report.rendering import Number
 from qneurons.report.results import Results
+from qneurons.study.runs import counted
 
 
 @dataclass(frozen=True)

@@ -104,46 +104,47 @@ def figure_files(figure: "Figure", name: str, formats: Iterable[str] = FORMATS) 
 
 def theme_svgs(figure: "Figure", name: str) -> dict[str, bytes]:
     """The figure as name.svg and name-dark.svg, which look the same without our fonts."""
-    import matplotlib
-
-    buffer = io.StringIO()
-    with matplotlib.rc_context(LOOK | {"svg.fonttype": "path"}):
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    # Coordinates are shortened; the scale of letters is not.
-    light = re.sub(r' (d|x|y)="[^"]*"', lambda a: _rounded(a[0]), buffer.getvalue())
-    light = _joined(light)
+    light = share_styles(_short_svg(figure, "i", {"svg.fonttype": "path"}))
     dark = re.sub("|".join(ON_DARK), lambda colour: ON_DARK[colour[0]], light)
     return {f"{name}.svg": light.encode(), f"{name}-dark.svg": dark.encode()}
 
 
 def to_svg(figure: "Figure", name: str) -> str:
     """The figure as an element of a page, with the page's fonts and its two colour schemes."""
-    import matplotlib
-
-    buffer = io.StringIO()
-    with matplotlib.rc_context(LOOK):
-        figure.savefig(buffer, format="svg", dpi=160, transparent=True, metadata={"Date": None})
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :]
+    svg = _short_svg(figure, f"{name}-", {})
     width = 72 * figure.get_figwidth()
     # On a narrow screen a figure scrolls, so that its text stays readable.
     size = f'style="max-width: {1.2 * width:.0f}pt; min-width: {0.65 * width:.0f}pt"'
     svg = re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', size, svg, count=1)
-    svg = svg.replace("base64,\n", "base64,")
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r" xmlns(:\w+)?=\"[^\"]*\"", "", svg)  # HTML implies them
-    svg = svg.replace("xlink:href", "href")
-    # Ids must be unique on the page, so they get the figure's name; groups need none.
-    svg = re.sub(r"<g id=\"[^\"]*\"", "<g", svg)
-    ids = {id: f"{name}-{k}" for k, id in enumerate(re.findall(r'\bid="([^"]*)"', svg))}
-    svg = re.sub(r'(\bid="|url\(#|href="#)([^")]*)', lambda found: found[1] + ids[found[2]], svg)
-    # Most of a page is figures, so they are written short. Numbers in their text are kept.
-    svg = re.sub(r"<[^>]*>", lambda tag: _rounded(tag[0]), svg)
-    svg = _joined(svg)
-    svg = re.sub(r"\s*\n\s*", "\n", svg)
+    svg = re.sub(r' xmlns="[^"]*"', "", svg)  # HTML implies it
+    svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # another figure may have the same names
     for colour in ON_DARK:
         svg = svg.replace(colour, f"var({css_name(colour)})")
     return svg
+
+
+def _short_svg(figure: "Figure", prefix: str, look: dict[Any, Any]) -> str:
+    """The figure as an SVG element, written short. Its ids have the prefix."""
+    import matplotlib
+
+    buffer = io.StringIO()
+    with matplotlib.rc_context(LOOK | look):
+        figure.savefig(buffer, format="svg", dpi=160, transparent=True, metadata={"Date": None})
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = svg.replace("base64,\n", "base64,")
+    svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    svg = re.sub(r' xmlns:xlink="[^"]*"', "", svg.replace("xlink:href", "href"))
+    svg = re.sub(r'<g id="[^"]*_\d+"', "<g", svg)  # only the names that we gave stay
+    own_id = r'(?<!<g )\bid="'
+    ids = {id: f"{prefix}{k}" for k, id in enumerate(re.findall(own_id + '([^"]*)', svg))}
+    references = rf'({own_id}|url\(#|href="#)([^")]*)'
+    svg = re.sub(references, lambda found: found[1] + ids[found[2]], svg)
+    # Numbers in the text of a figure are kept.
+    svg = re.sub(r"<[^>]*>", lambda tag: _rounded(tag[0]), svg)
+    svg = re.sub(r'(<use[^>]*) transform="translate\((\S+) 0\)"', r'\1 x="\2"', svg)
+    svg = re.sub(r'(?<= d=")[^"]*', lambda path: compact_path(path[0]), svg)
+    return re.sub(r"\s*\n\s*", "\n", svg)
 
 
 def share_styles(page: str) -> str:
@@ -159,13 +160,32 @@ def share_styles(page: str) -> str:
 
 
 def _rounded(text: str) -> str:
-    return re.sub(r"(\d\d\.\d|\d\.\d\d)\d+", r"\1", text)
+    """Numbers with about three digits, but the scale of letters as it is."""
+    return re.sub(r"scale\(.*?\)|(\d\d\.\d|\d\.\d\d)\d+", lambda x: x[1] or x[0], text)
 
 
-def _joined(svg: str) -> str:
-    """Each path in one line. In one without curves a line is a point after another."""
-    svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"\s+", " ", path[0]), svg)
-    return re.sub(r' d="[^"CQ]*"', lambda path: path[0].replace("L ", ""), svg)
+def compact_path(path: str) -> str:
+    """A path in one line. One without curves has the steps between its points."""
+    path = re.sub(r"\s+", " ", path)
+    if re.search("[CQ]", path):
+        return path
+    start = last = (0, 0)
+
+    def step(found: re.Match[str]) -> str:
+        nonlocal start, last
+        if found[0] == "z":  # back to where the line began
+            last = start
+            return "z"
+        move, *point = found.groups()
+        x, y = (round(100 * float(number)) for number in point)  # whole, so no error adds up
+        text = f"{(x - last[0]) / 100:.10g} {(y - last[1]) / 100:.10g}"
+        last = x, y
+        if move == "M":
+            start, text = last, f"m{text}"
+        return text
+
+    path = re.sub(r"(?:([ML]) )?(-?[\d.]+) (-?[\d.]+)|z", step, path)
+    return re.sub(r"\b0\.", ".", path).replace(" -", "-")
 
 
 def css_name(colour: str) -> str:

@@ -41,8 +41,10 @@ def draw_gains(
     is_hatched = False
     with matplotlib.rc_context(LOOK | {"hatch.linewidth": 0.6}):
         num_title_lines = len("\n".join(by_network).splitlines())
-        height = 0.19 * sum(heights) + 0.15 * len(heights) + 0.2 * num_title_lines + 0.8
-        figure = new_figure(max(0.72 * len(settings) + 1.3, 4.4), height)
+        height = 0.27 * sum(heights) + 0.15 * len(heights) + 0.2 * num_title_lines + 0.8
+        # As narrow as its words allow, so that a phone shows them in a readable size.
+        column = max(0.47, 0.08 * max(map(len, settings)))
+        figure = new_figure(max(column * len(settings) + 1.1, 3.7), height)
         axes = figure.subplots(len(heights), squeeze=False, height_ratios=heights)[:, 0]
         for ax, (network, cells) in zip(axes, by_network.items(), strict=True):
             rows = sorted(cells, key=lambda cell: (cell.activation, not cell.dropout))
@@ -74,21 +76,22 @@ def draw_gains(
         keys.append(Patch(**unclear, label="unclear"))
         if is_hatched:
             keys.append(Patch(**missing, label="not trained"))
-        figure.legend(handles=keys, loc="outside lower center", ncols=len(keys), frameon=False)
+        places: dict[str, Any] = {"loc": "outside lower center", "ncols": len(keys)}
+        figure.legend(handles=keys, **places, frameon=False, handlelength=1.2, columnspacing=1.2)
         figure.suptitle("gain in test accuracy over base, percentage points", fontsize=10)
     return figure
 
 
 def _write(ax: "Axes", x: float, y: float, row: Contrast, *, is_idle: bool) -> None:
-    """The gain, and in smaller letters half of its interval, if they exist."""
+    """The gain, and below it, in smaller letters, half of its interval, if they exist."""
     mean, half = 100 * row.gain.mean, 100 * (row.gain.high - row.gain.mean)
     digits = 1 if max(abs(mean), half) >= 10 else 2  # a tile has room for three digits
     number = NONE if math.isnan(mean) else f"{mean:+.{digits}f}".replace("-", "−")
-    put = partial(ax.annotate, xy=(x, y), textcoords="offset points", va="center")
+    put = partial(ax.annotate, xy=(x, y), textcoords="offset points", ha="center", va="center")
     if is_idle:
-        put("learns nothing", xytext=(0, 0), ha="center", fontsize=6.5)
+        put("learns\nnothing", xytext=(0, 0), fontsize=7)
     elif math.isnan(half):
-        put(number, xytext=(0, 0), ha="center", fontsize=8)
+        put(number, xytext=(0, 0), fontsize=8)
     else:
-        put(number, xytext=(2, 0), ha="right", fontsize=8)
-        put(f"±{half:.{digits}f}", xytext=(4, 0), fontsize=6)
+        put(number, xytext=(0, 3.5), fontsize=8)
+        put(f"±{half:.{digits}f}", xytext=(0, -4.5), fontsize=7)

@@ -72,10 +72,14 @@ def draw_atoms(ax: "Axes", law: NeuronLaw) -> None:
     points = torch.stack([law.x, value], dim=-1)
     # No atom rises faster than x; a steeper step is a jump to another one.
     joined = (mass[1:] > 0) & (mass[:-1] > 0) & (value.diff().abs() < 2 * law.x.diff())
-    segments = torch.stack([points[:-1], points[1:]], dim=1)[joined]
-    widths = ATOM_WIDTH * (mass[1:] + mass[:-1])[joined] / 2
+    width = (joined * ATOM_WIDTH * (mass[1:] + mass[:-1]) / 2).round(decimals=3)
+    # Equally wide steps are one line: where transparent lines meet, a stripe shows.
+    widths, lengths = width.unique_consecutive(return_counts=True)
+    ends = lengths.cumsum(0)
+    lines = [points[i : j + 1].numpy() for i, j in zip(ends - lengths, ends, strict=True)]
+    drawn = [line for line, w in zip(lines, widths, strict=True) if w > 0]
     ax.add_collection(
-        LineCollection(list(segments.numpy()), linewidths=widths, colors=artwork.INK, alpha=0.5)
+        LineCollection(drawn, linewidths=widths[widths > 0], colors=artwork.INK, alpha=0.5)
     )
 
 

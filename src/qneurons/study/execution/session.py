@@ -25,7 +25,7 @@ from qneurons.study.execution.executor import (
 from qneurons.study.execution.jobs import Job, make_jobs, pending
 from qneurons.study.execution.progress import EpochCounts, Event, Notice
 from qneurons.study.packs import Pack
-from qneurons.study.runs import Run, Study, packable
+from qneurons.study.runs import Run, Study, counted, packable
 from qneurons.study.store import Reservation, Store
 
 POLL_S = 1.0  # while other processes train the remaining runs
@@ -81,7 +81,7 @@ def run_study(
             submission.reservation.release()
         executor.cancel(session.submitted)
     if session.num_lost:
-        session.notify(f"{session.num_lost} epochs of runs were not saved in time and are lost")
+        session.notify(f"{counted(session.num_lost, 'epoch')} lost: not saved in time")
     if halt.outcome is None or not session.fill_queue():  # it may have been stopped just at its end
         store.tidy()
         return Outcome.FINISHED
@@ -196,7 +196,7 @@ class _Session:
     def load_state(self, job: Job) -> dict[str, Tensor] | None:
         if job.epoch == 0:
             if num := sum(run.id in self.store.runs() for run in job.runs):
-                self.notify(f"{num} runs start from scratch: their weights were not kept")
+                self.notify(f"{counted(num, 'run')} from scratch: the weights were not kept")
             return None
         return self.store.states([run.id for run in job.runs])
 
@@ -265,19 +265,21 @@ class _Session:
         size = len(runs) // 2
         if size < self.pack_size(runs[0]):  # else another pack of this size was out of memory too
             self.sizes[packable(runs[0])] = size
-            self.notify(f"out of memory with {len(runs)} runs in a pack: continuing with {size}")
+            self.notify(
+                f"out of memory with {counted(len(runs), 'run')} in a pack: continuing with {size}"
+            )
 
     def count_loss(self, runs: Sequence[Run], how: str, num_unsaved: int) -> None:
         self.losses.update(run.id for run in runs)
         if max(self.losses[run.id] for run in runs) == MAX_LOSSES:
             raise StudyError(
-                f"a pack of {len(runs)} runs was lost {MAX_LOSSES} times in a row before anything "
-                f"of it was saved ({_name(runs[0])}), the last time because {how}; everything "
-                "saved before is kept",
+                f"a pack of {counted(len(runs), 'run')} was lost {MAX_LOSSES} times in a row "
+                f"before anything of it was saved ({_name(runs[0])}), the last time because {how}; "
+                "everything saved before is kept",
                 "see the logs of its worker, or try a smaller --pack",
             )
-        lost = f" ({num_unsaved} epochs are lost)" if num_unsaved else ""
-        self.notify(f"{how}: {len(runs)} runs continue from their last checkpoint{lost}")
+        lost = f" ({counted(num_unsaved, 'epoch')} lost)" if num_unsaved else ""
+        self.notify(f"{how}: {counted(len(runs), 'run')} back at the last checkpoint{lost}")
 
     def wait(self) -> None:
         if not self.is_waiting:
