@@ -83,12 +83,12 @@ def check_drawable(activations: Sequence[str], lams: Sequence[float], phi: float
     """Raises if something has no density, before anything is computed."""
     if not activations or not lams:
         missing = "lams" if activations else "activations"
-        raise StudyError(f"{missing} is empty, there is nothing to draw; name at least one")
+        raise StudyError(f"{missing} is empty, there is nothing to draw", "name at least one")
     for lam in lams:
         if not (math.isfinite(lam) and lam > 0):
-            raise StudyError(f"λ = {lam:g} has no density to draw; give a finite λ above 0")
+            raise StudyError(f"λ = {lam:g} has no density to draw", "give a finite λ above 0")
     if not (math.isfinite(phi) and phi >= 0):
-        raise StudyError(f"φ = {phi:g} is no half width of a hole; give a finite φ of 0 or more")
+        raise StudyError(f"φ = {phi:g} is no half width of a hole", "give a finite φ of 0 or more")
     for name in activations:
         try:
             moments.atoms(1.0, resolve(name), 1.0)
