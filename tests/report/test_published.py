@@ -12,6 +12,7 @@ from qneurons.study.data import DATASETS
 from qneurons.study.networks import EPS, MOMENTUM
 from qneurons.study.runs import PAPER_PROTOCOL, study_names
 from qneurons.study.spec import load_study
+from qneurons.study.store import CELL
 
 pl = pytest.importorskip("polars")
 for package in ("scipy", "matplotlib"):
@@ -181,6 +182,15 @@ def ordinary_counts(publish, frame, naive):
     return sum(inside), len(inside), significant
 
 
+def variance_test(one, other):
+    """The two-sided p-value of an F test."""
+    from scipy import stats
+
+    ratio = statistics.variance(one) / statistics.variance(other)
+    tail = stats.f.cdf(ratio, len(one) - 1, len(other) - 1)
+    return 2 * min(tail, 1 - tail)
+
+
 def test_every_number_of_the_results_is_computed_from_the_rows(
     publish, questions, findings, results, frame, study
 ):
@@ -211,6 +221,12 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
         *(("elu", True, setting) for setting in ("base", "limit", "a5", "a9")),
         *(("tanh", False, setting) for setting in ("base", "limit")),
     }
+    spreads = [
+        variance_test(publish.endpoint(packed.filter(**same))["test_accuracy"], values)
+        for key, (*_, values, _) in compared.items()
+        if len(values) > 3 and (same := dict(zip((*CELL, "setting"), key, strict=True)))
+    ]
+    assert min(holm(spreads)) > ALPHA
     last = [rows.filter(epoch=study.epochs) for rows in (packed, ordinary_runs)]
     inside_last, _, significant_last = ordinary_counts(publish, *last)
     doubted = {"network": "mnist-mlp", "activation": "elu", "dropout": True}
@@ -300,6 +316,7 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
         f"and at {rate} is as good as",
         f"Of {SETTINGS_OF_ORDINARY} settings {answers['equivalent']} are equivalent, "
         f"{answers['different']} are different and {answers['undecided']} are undecided",
+        f"in the {len(spreads)} settings with more than 3 ordinary runs",
     ]
     check(results_page(), [*phrases, *findings])
 
