@@ -138,11 +138,9 @@ def main():
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("naive.csv"))
     options = parser.parse_args()
-    parts = [
-        select(load_study(options.study), only=only, seeds=options.seeds, epochs=options.epochs)
-        for only in options.only or [None]
-    ]
-    runs = dict.fromkeys(run for part in parts for run in part.runs)
+    study = load_study(options.study)
+    study = select(study, only=options.only, seeds=options.seeds, epochs=options.epochs)
+    runs = study.runs
     if any(run.content().keys() & YOUNGER for run in runs):
         parser.error(f"this loop knows none of {', '.join(YOUNGER)}; choose other runs by --only")
     if unknown := {run.setting for run in runs if parse_setting(run.setting).kind not in KINDS}:
@@ -157,7 +155,7 @@ def main():
     states = options.out.with_suffix(".states")
     states.mkdir(parents=True, exist_ok=True)
     tasks = [
-        (run, parts[0].epochs, options.data_dir, device, states / f"{run.id}.pt")
+        (run, study.epochs, options.data_dir, device, states / f"{run.id}.pt")
         for run in sorted(runs, key=lambda run: run.seed)
         if tuple(str(getattr(run, name)) for name in RUN) not in done
     ]

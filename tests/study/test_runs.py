@@ -7,7 +7,14 @@ import pytest
 
 from qneurons.schedules import Annealed, Constant
 from qneurons.study.errors import StudyError
-from qneurons.study.runs import Run, Setting, counted, packable, parse_setting
+from qneurons.study.runs import (
+    Run,
+    Setting,
+    counted,
+    kind_of_pack,
+    packable,
+    parse_setting,
+)
 from qneurons.study.spec import load_study
 
 RUN = Run("mnist", "mnist-cnn", True, "elu", "c0.02", 3, batch_size=64, learning_rate=0.05)
@@ -123,12 +130,21 @@ class TestRun:
 
 
 def test_which_runs_may_share_a_pack():
-    assert packable(dataclasses.replace(RUN, setting="a1", activation="tanh")) == packable(RUN)
+    own = {"setting": "a1", "activation": "tanh", "learning_rate": 0.5, "learning_rate_decay": 0.0}
+    assert packable(dataclasses.replace(RUN, **own)) == packable(RUN)
+    moved, turned = (dataclasses.replace(RUN, augment=a) for a in ("zoom=0.1", "rotation=5"))
+    assert packable(moved) == packable(turned)
     for field, value in [
         *(("network", "mnist-mlp"), ("dropout", False), ("batch_size", 8), ("momentum", 0.5)),
         *(("augment", "zoom=0.1"), ("held_out", 9)),
     ]:
         assert packable(dataclasses.replace(RUN, **{field: value})) != packable(RUN)
+
+
+def test_a_pack_is_named_by_what_its_runs_have_in_common():
+    slow, fast = (dataclasses.replace(RUN, learning_rate=rate, held_out=9) for rate in (0.01, 0.1))
+    assert kind_of_pack([slow]) == slow.kind
+    assert kind_of_pack([slow, fast]) == "mnist-cnn on mnist, dropout, held-out images 9"
 
 
 def test_things_are_counted():

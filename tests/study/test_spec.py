@@ -333,6 +333,16 @@ class TestSelect:
             found = {str(getattr(run, key)).lower() for run in part.runs}
             assert found == set(values.replace("c0.10", "c0.1").split("|"))
 
+    def test_several_of_only_join_their_runs(self, paper):
+        parts = "activation=elu,setting=base|a5", "activation=tanh|elu,setting=base"
+        joined = select(paper, only=parts, seeds="0")
+        assert {(run.activation, run.setting) for run in joined.runs} == {
+            *(("elu", "base"), ("elu", "a5"), ("tanh", "base"))
+        }
+        assert len(joined.runs) == len(set(joined.runs)) == 3 * 6  # networks and dropout
+        with pytest.raises(StudyError, match="no run of paper"):
+            select(paper, only=[parts[0], "dataset=mnist,network=cifar-cnn"])
+
     @pytest.mark.parametrize(
         ("only", "message"),
         [

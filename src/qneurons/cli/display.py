@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.text import Text
 
 from qneurons.study.execution import Event, Notice, Progress
-from qneurons.study.runs import counted
+from qneurons.study.runs import counted, kind_of_pack
 
 LINE_S = 5.0  # the least time between two lines of progress
 
@@ -94,7 +94,7 @@ def details(event: Progress) -> list[str]:
         activations = " ".join(dict.fromkeys(run.activation for run in event.pack))
         beside = f" (one of {event.packs} packs)" if event.packs > 1 else ""
         lines.append(
-            f"training {counted(len(event.pack), 'run')}{beside}: {event.pack[0].kind}, "
+            f"training {counted(len(event.pack), 'run')}{beside}: {kind_of_pack(event.pack)}, "
             f"{activations}, {event.pack_epoch} of {counted(event.epochs // event.runs, 'epoch')}"
         )
     for activation, means in event.accuracies.items():

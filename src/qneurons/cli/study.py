@@ -36,9 +36,11 @@ Name = Annotated[
     ),
 ]
 Only = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
-        metavar="VALUES", help="Only runs with these: 'activation=elu,setting=base|c0.1'."
+        metavar="VALUES",
+        help="Only runs with these: 'activation=elu,setting=base|c0.1'. If repeated, the runs of "
+        "each.",
     ),
 ]
 Seeds = Annotated[

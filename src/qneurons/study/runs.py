@@ -5,6 +5,7 @@ import functools
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from operator import attrgetter
@@ -133,7 +134,7 @@ class Run:
 
     @property
     def kind(self) -> str:
-        """Network, data, dropout and protocol in words; equal for runs that can share a pack."""
+        """Network, data, dropout and protocol, in words."""
         about = f"{self.network} on {self.dataset}", "dropout" * self.dropout, self.protocol
         return ", ".join(filter(None, about))
 
@@ -145,13 +146,20 @@ class Run:
 
 # Fields that are younger than the first stores. Runs from before them keep their ids.
 YOUNGER = ("momentum", "augment", "held_out")
-_OWN = ("activation", "setting", "seed")  # what a run of a pack has for itself
+# What a run of a pack has for itself.
+_OWN = ("activation", "setting", "seed", "learning_rate", "learning_rate_decay", "augment")
 _SHARED = attrgetter(*(f.name for f in dataclasses.fields(Run) if f.name not in _OWN))
 
 
 def packable(run: Run) -> tuple[object, ...]:
     """Runs can share a pack if this is equal."""
-    return _SHARED(run)
+    return *_SHARED(run), run.augment == "none"
+
+
+def kind_of_pack(runs: Sequence[Run]) -> str:
+    """What the kinds of all these runs have in common, in words."""
+    others = [run.kind.split(", ") for run in runs]
+    return ", ".join(part for part in others[0] if all(part in other for other in others))
 
 
 @dataclass(frozen=True)

@@ -34,21 +34,22 @@ def load_study(name_or_file: str | Path) -> Study:
 
 
 def select(
-    study: Study, *, only: str | None = None, seeds: str | None = None, epochs: int | None = None
+    study: Study,
+    *,
+    only: str | Sequence[str] | None = None,
+    seeds: str | None = None,
+    epochs: int | None = None,
 ) -> Study:
     """A part of a study, or its runs with other seeds or another number of epochs.
 
-    ``only`` names the values to keep, as in ``"network=mnist-mlp,setting=base|c0.1"``; ``seeds``
-    are written ``"0-9"`` or ``"0,3,5-7"``.
+    ``only`` names values to keep, as in ``"network=mnist-mlp,setting=base|c0.1"``; the part has the
+    runs of each, if there are several. ``seeds`` are written ``"0-9"`` or ``"0,3,5-7"``.
     """
     runs: Iterable[Run] = study.runs
-    if only is not None:
-        kept = _filter(study, only)
-        runs = [run for run in runs if all(_written(run, key) in kept[key] for key in kept)]
-        if not runs:
-            raise StudyError(
-                f"only {only!r} leaves no run of {study.name}", "give fewer conditions"
-            )
+    only = [only] if isinstance(only, str) else only
+    if only:
+        chosen = {run.id for text in only for run in _filtered(study, text)}
+        runs = [run for run in runs if run.id in chosen]
     if seeds is not None:
         alike = dict.fromkeys(dataclasses.replace(run, seed=0) for run in runs)
         numbers = _parse_seeds(seeds, most=MOST_RUNS // len(alike))
@@ -243,8 +244,8 @@ def _written(run: Run, key: str) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")
 
 
-def _filter(study: Study, only: str) -> dict[str, list[str]]:
-    """The values to keep, by key. Raises for values that do not occur in the study."""
+def _filtered(study: Study, only: str) -> list[Run]:
+    """The runs with the values that are named. Raises for values that do not occur in the study."""
     kept: dict[str, list[str]] = {}
     for condition in only.split(","):
         key, equals, values = (part.strip() for part in condition.partition("="))
@@ -264,7 +265,10 @@ def _filter(study: Study, only: str) -> dict[str, list[str]]:
             kept[key] = _read_list(f"only {only!r}", kept[key], _KEYS[key])
         if lost := [value for value in kept[key] if value not in there]:
             raise unknown(f"{key} of {study.name}", lost[0], there).at(f"only {only!r}")
-    return kept
+    runs = [run for run in study.runs if all(_written(run, key) in kept[key] for key in kept)]
+    if not runs:
+        raise StudyError(f"only {only!r} leaves no run of {study.name}", "give fewer conditions")
+    return runs
 
 
 def _parse_seeds(text: str, most: int) -> list[int]:

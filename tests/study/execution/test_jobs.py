@@ -30,7 +30,7 @@ def test_a_run_of_one_epoch_is_pending_until_it_is_done(make_study):
 
 def test_runs_go_together_that_can_and_are_equally_far(make_study):
     first = make_study(num_seeds=3).runs
-    other = make_study(num_seeds=2, learning_rate=0.1).runs
+    other = make_study(num_seeds=2, batch_size=32).runs
     progress = {first[1].id: 7, other[0].id: 7}
     jobs = make_jobs([*first, *other], progress, ten)
     assert jobs == [

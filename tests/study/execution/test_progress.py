@@ -39,7 +39,7 @@ def test_more_epochs_than_asked_for_count_as_those_asked_for(make_study):
 
 def test_time_left_knows_that_networks_differ(make_study, fake_pack):
     small, large, unknown = (
-        make_study(num_seeds=2, epochs=10, learning_rate=rate) for rate in (0.1, 0.2, 0.3)
+        make_study(num_seeds=2, epochs=10, batch_size=size) for size in (16, 32, 64)
     )
     study = type(small)("all", "All", 10, small.runs + large.runs + unknown.runs)
     counts = EpochCounts(study)

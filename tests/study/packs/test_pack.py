@@ -85,6 +85,29 @@ def test_a_run_of_another_protocol_in_a_pack_is_the_run_alone(network):
         assert numbers(records[i]) == pytest.approx(numbers(record), rel=1e-9)
 
 
+def test_learning_rates_and_moves_may_be_mixed():
+    own = [
+        {"learning_rate": 0.05, "augment": "shift=0.1"},
+        {"learning_rate": 0.2, "augment": "shift=0.1"},
+        {"learning_rate": 0.2, "learning_rate_decay": 0.1, "augment": "rotation=30 flip=both"},
+    ]
+    together = [
+        dataclasses.replace(run, **changes)
+        for changes in own
+        for run in runs(["base", "n0.01", "c0.1"], seeds=(3, 4))
+    ]
+    pack, records = train(together, data(), 2)
+    assert len(pack.moves) == 2 * 2  # of two seeds, in two ways
+    ends = set()
+    for i in (0, 7, 10, 15, 17):  # n0.01 at 7 and 15, and c0.1 at 10 and 17
+        alone, [record] = train(together[i : i + 1], data(), 2)
+        for name, value in alone.state().items():
+            torch.testing.assert_close(pack.state()[name][i], value[0], rtol=1e-9, atol=1e-9)
+        assert numbers(records[i]) == pytest.approx(numbers(record), rel=1e-9)
+        ends.add(record.train_loss)
+    assert len(ends) == 5
+
+
 @pytest.mark.parametrize("network", ["mnist-mlp", "mnist-mlp-no-norm", "cifar-cnn"])
 def test_a_run_of_another_protocol_is_what_an_ordinary_loop_gives(network):
     """Momentum as in Keras, images moved one by one, the last of them held out."""
@@ -357,6 +380,23 @@ class TestOnDevice:
             torch.testing.assert_close(there.state()[name].double(), value, rtol=2e-2, atol=2e-3)
         for ours, theirs in zip(records, expected, strict=True):
             assert ours.train_loss == pytest.approx(theirs.train_loss, rel=1e-2)
+
+    @pytest.mark.parametrize("network", SHAPES)
+    def test_float64_trains_as_on_the_cpu_but_for_rounding(self, network):
+        """The noise is drawn in float32 and rounded otherwise on the device, by about 1e-7."""
+        without_noise, with_noise = ["base", "limit", "m5"], ["c0.1", "a5", "n0.01"]
+        settings = without_noise + with_noise
+        of_pack = runs(settings, network, (0, 1), True, ("elu", "tanh"), **PROTOCOL)
+        here, _ = train(of_pack, data(SHAPES[network]), 1)
+        there, _ = train(of_pack, data(SHAPES[network]), 1, device=torch.device("cuda"))
+        for name, value in here.state().items():
+            errors = (there.state()[name] - value).abs().flatten(1).amax(1)
+            scales = value.abs().flatten(1).amax(1).clamp(min=1e-9)
+            for run, error in zip(of_pack, errors / scales, strict=True):
+                if run.setting in without_noise:
+                    assert error < 1e-8, (name, run)
+                elif run.activation == "elu":  # tanh in the MNIST-CNN enlarges any difference
+                    assert error < 1e-4, (name, run)
 
     def test_a_graph_trains_the_mean_of_the_epochs_lambda(self):
         """The graph is captured in the first epoch, and λ is lower in the others."""

@@ -29,6 +29,7 @@ class Progress:
     rate: float | None = None  # epochs of a run per second, in this process
     seconds_left: float | None = None
     # The latest test accuracies: of each activation of the pack, by setting, as means over seeds.
+    # There are none if the runs of the pack have different protocols.
     accuracies: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
@@ -100,8 +101,10 @@ class EpochCounts:
         )
 
     def _pack_accuracies(self, pack: Sequence[Run]) -> dict[str, dict[str, float]]:
-        kinds = {packable(run) for run in pack}
-        alike = [run for run in self._runs if self._kinds[run.id] in kinds]
+        kinds = {run.kind for run in pack}
+        if len(kinds) > 1:  # means over learning rates would say little
+            return {}
+        alike = [run for run in self._runs if run.kind in kinds]
         names = dict.fromkeys(run.activation for run in pack)
         return {
             name: setting_means([r for r in alike if r.activation == name], self._accuracies)

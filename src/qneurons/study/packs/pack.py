@@ -88,8 +88,6 @@ class Pack:
         self.num_steps = -(-len(dataset.x_train) // self.batch_size)
         noisy = [i for i, setting in enumerate(self.settings) if setting.eta]
         self.noisy = torch.tensor(noisy, dtype=torch.int64, device=device)
-        is_augmented = first.augment != "none"
-        self.augmentation = parse_augmentation(first.augment) if is_augmented else None
         self._allocate(len(dataset.x_train))
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
 
@@ -102,10 +100,13 @@ class Pack:
         self.distinct_seeds = seeds
         self.which_order = torch.tensor([seeds.index(run.seed) for run in self.runs], **integers)
         self.order = torch.empty(len(seeds), num_images, **integers)
-        num_moves = 0 if self.augmentation is None else num_images
-        self.moves = torch.empty(len(seeds), num_moves, 2, 3, **floats)
+        moved = [(run.seed, run.augment) for run in self.runs if run.augment != "none"]
+        self.distinct_moves = list(dict.fromkeys(moved))
+        which = [self.distinct_moves.index(pair) for pair in moved]
+        self.which_moves = torch.tensor(which, **integers)
+        self.moves = torch.empty(len(self.distinct_moves), num_images, 2, 3, **floats)
         self.seeds = torch.empty(self.num_steps, num_draws, len(self.runs), **integers)
-        self.rates = torch.empty(self.num_steps, **floats)
+        self.rates = torch.empty(self.num_steps, len(self.runs), **floats)
         self.deviations = torch.empty(self.num_steps, len(self.noisy), **floats)
         self.step = torch.zeros(1, **integers)
 
@@ -140,15 +141,18 @@ class Pack:
         self.network.set_means(self.trained_means, self.lam, "mean")
         streams = [stream(seed, "order", epoch) for seed in self.distinct_seeds]
         self.order.copy_(orders(torch.tensor(streams, device=self.device), self.order.shape[1]))
-        if self.augmentation is not None:
-            for moves, seed in zip(self.moves, self.distinct_seeds, strict=True):  # saves memory
-                of_epoch = stream(seed, "augmentation", epoch)
-                draws = uniforms(of_epoch, len(moves), NUM_DRAWS, self.device)
-                moves.copy_(self.augmentation.matrices(draws))
+        for moves, (seed, augment) in zip(self.moves, self.distinct_moves, strict=True):
+            of_epoch = stream(seed, "augmentation", epoch)
+            draws = uniforms(of_epoch, len(moves), NUM_DRAWS, self.device)
+            moves.copy_(parse_augmentation(augment).matrices(draws))
         self.seeds.copy_(self._seeds("training", epoch, *self.seeds.shape[:2]))
-        first, (run, *_) = (epoch - 1) * self.num_steps, self.runs
+        first = (epoch - 1) * self.num_steps
         steps = torch.arange(first, first + self.num_steps, dtype=torch.float64)
-        self.rates.copy_(run.learning_rate * (1 - run.learning_rate_decay) ** steps)
+        rates, decays = (
+            torch.tensor([getattr(run, name) for run in self.runs], dtype=torch.float64)
+            for name in ("learning_rate", "learning_rate_decay")
+        )
+        self.rates.copy_(rates * (1 - decays) ** steps[:, None])
         etas = torch.tensor([s.eta for s in self.settings if s.eta], dtype=torch.float64)
         self.deviations.copy_((etas / (1 + steps[:, None]) ** GRADIENT_NOISE_DECAY).sqrt())
         self.step.zero_()
@@ -176,8 +180,8 @@ class Pack:
         # Copies whole images; on the CPU x_train[picked] would copy pixel by pixel.
         batch_images = x_train.index_select(0, picked.flatten()).unflatten(0, picked.shape)
         images = _scaled(batch_images, self.dtype)
-        if self.augmentation is not None:
-            moves = self.moves.index_select(1, batch).index_select(0, self.which_order)
+        if self.distinct_moves:
+            moves = self.moves.index_select(1, batch).index_select(0, self.which_moves)
             images = move(images.flatten(0, 1), moves.flatten(0, 1)).view(images.shape)
         drawing = seeds[: self.network.num_draws]
         logits = self.network(images.transpose(1, 2), drawing, training=True)
@@ -193,10 +197,8 @@ class Pack:
         added to the parameter.
         """
         momentum = self.runs[0].momentum
-        rate = self.rates.index_select(0, self.step)
-        changes = torch.autograd.grad(
-            losses, self.parameters, -rate.expand_as(losses), allow_unused=True
-        )
+        rates = self.rates.index_select(0, self.step).squeeze(0)
+        changes = torch.autograd.grad(losses, self.parameters, -rates, allow_unused=True)
         # The change is None for the weights of dense layers: backward has updated them already.
         pairs = zip(self.updated, changes, strict=True)
         left = {updated: change for updated, change in pairs if change is not None}
@@ -204,12 +206,12 @@ class Pack:
             torch._foreach_mul_(list(left), momentum)
         torch._foreach_add_(list(left), list(left.values()))
         if len(self.noisy):
-            self._add_noise(rate, noise_seeds)
+            self._add_noise(rates, noise_seeds)
         if momentum:
             torch._foreach_add_(self.parameters, self.updated)
 
-    def _add_noise(self, rate: Tensor, noise_seeds: Tensor) -> None:
-        deviation = rate * self.deviations.index_select(0, self.step).squeeze(0)
+    def _add_noise(self, rates: Tensor, noise_seeds: Tensor) -> None:
+        deviation = rates[self.noisy] * self.deviations.index_select(0, self.step).squeeze(0)
         noise_seeds = noise_seeds.index_select(1, self.noisy)
         zero = torch.zeros_like(deviation[:1])
         for updated, seed in zip(self.updated, noise_seeds, strict=True):
