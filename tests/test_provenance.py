@@ -24,5 +24,10 @@ def test_the_commit_of_a_copy_outside_a_repository_is_unknown(tmp_path, monkeypa
     assert provenance.commit() == "unknown"
     monkeypatch.setenv("PATH", "")  # no git either
     assert provenance.commit() == "unknown"
+
+
+def test_a_commit_that_is_named_comes_before_that_of_the_checkout(monkeypatch):
+    monkeypatch.delenv("QNEURONS_COMMIT", raising=False)
+    assert provenance.commit() != "0123abc"
     monkeypatch.setenv("QNEURONS_COMMIT", "0123abc")
     assert provenance.commit() == "0123abc"

@@ -45,8 +45,11 @@ def device_name(device: torch.device) -> str:
 def commit() -> str:
     """The commit of the running source, with -dirty if it was changed since.
 
-    Without git the environment variable QNEURONS_COMMIT names it.
+    The environment variable QNEURONS_COMMIT names it instead: where there is no git, or where the
+    source was copied over a checkout of another commit.
     """
+    if named := os.environ.get("QNEURONS_COMMIT"):
+        return named
 
     def git(*arguments: str) -> str:
         command = ["git", *arguments]
@@ -59,7 +62,7 @@ def commit() -> str:
         found = ours and git("describe", "--always", "--dirty", "--exclude=*")
     except OSError:  # no git
         found = ""
-    return found or os.environ.get("QNEURONS_COMMIT", "unknown")
+    return found or "unknown"
 
 
 def provenance(device: torch.device, command: str) -> dict[str, Any]:
