@@ -165,7 +165,7 @@ def attribution_table(results: Results) -> Table:
         for row in rows
     ]
     columns = ("activation", "cells", "q − base", "limit − base", "q − limit")
-    signs = ("cells that gain and lose by the limit", "by the noise", "which part gains")
+    signs = ("limit: cells with + and -", "noise: cells with + and -", "which part gains")
     note = (
         "Gains in test accuracy in percentage points with 95 % t-intervals over seeds, averaged "
         "over q settings and cells, without settings that learn nothing. The average over "

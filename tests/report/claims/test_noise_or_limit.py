@@ -108,7 +108,7 @@ def test_opposite_effects_are_not_averaged_away(make_frame):
     assert found.reason.startswith(
         "Of 2 groups (an activation, with or without dropout): the limit in 1, the noise in 1."
     )
-    assert "By the limit 1 cells gain and 1 lose, by the noise" in found.reason
+    assert "The sign of the limit's part is + in 1 cells and - in 1, of the noise's" in found.reason
     *_, average = attributions(results)
     assert average.signs[0] == (1, 1)
     assert abs(average.limit.mean) < 1e-3

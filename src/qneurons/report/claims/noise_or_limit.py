@@ -151,8 +151,8 @@ def judge_question(results: Results) -> Verdict:
     if diverged := sum(len(f.diverged) for f in results.finals[ACCURACY.name] if f.cell in cells):
         reason.append(f"{diverged} diverged runs are in no part.")
     if len(found) > 1:
-        limit, noise = (f"{gain} cells gain and {loss} lose" for gain, loss in found[-1].signs)
-        reason.append(f"By the limit {limit}, by the noise {noise}.")
+        limit, noise = (f"{more} cells and - in {less}" for more, less in found[-1].signs)
+        reason.append(f"The sign of the limit's part is + in {limit}, of the noise's + in {noise}.")
     reason += _without_noise(results)
     graded = tuple(f"{group.where}: {group.answer}" for group in groups)
     if len(decided) == 1 and OPEN in answers:
