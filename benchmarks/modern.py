@@ -4,10 +4,10 @@
     python benchmarks/modern.py search cifar --store STORE    # every setting at three rates
     python benchmarks/modern.py final cifar --store STORE     # every setting at its best rate
 
-and the same with gpt; then publish_modern.py. Finished trials are in the store, and the same
-command goes on. ``--seconds 300`` begins no trial after 300 seconds; with 0 it only says how many
-are left. Several processes may run ``search`` and ``final`` at once: they share the trials. It
-needs torch and numpy alone.
+and the same with gpt and digits; then publish_modern.py. Finished trials are in the store, and the
+same command goes on. ``--seconds 300`` begins no trial after 300 seconds; with 0 it only says how
+many are left. Several processes may run ``search`` and ``final`` at once: they share the trials.
+cifar and gpt need torch and numpy alone, digits scikit-learn too.
 """
 
 import argparse
@@ -32,9 +32,9 @@ from qneurons.comparison.store import Finished, Spec, TrialStore
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 import cifar_resnet
 import gpt
+import tabular
 
 STAGE_BEFORE = {"cost": None, "search": "cost", "final": "search"}
-FINAL_SEEDS = range(10)
 LAM0 = 5  # annealed; the study gained more from 5 than from 1
 RIVALS = ("rrelu", "relu2")  # of ReLU
 
@@ -52,7 +52,8 @@ class Task:
     epochs: int
     rates: tuple[float, ...]
     # Not those of the comparison, so that rates are not fitted to its luck.
-    search_seeds: tuple[int, ...]
+    search_seeds: Sequence[int]
+    final_seeds: Sequence[int]
     validation: str  # the metric that chooses a rate
     metric: str  # the metric that is compared
     higher: bool  # True if higher is better
@@ -83,6 +84,7 @@ TASKS = {
         cifar_resnet.SIZES["full"].epochs,
         (0.75, 1.5, 3.0),
         (1000, 1001),
+        range(10),
         "val_accuracy",
         "test_accuracy",
         higher=True,
@@ -95,9 +97,23 @@ TASKS = {
         gpt.SIZES["full"].periods,
         (0.001, 0.002, 0.004),
         (1000,),
+        range(10),
         "val_loss",
         "test_loss",
         higher=False,
+    ),
+    "digits": Task(
+        "A residual MLP on scikit-learn's digits",
+        tabular.train,
+        tabular.load,
+        tuple(tabular.ACTIVATIONS),
+        tabular.SIZES["full"].epochs,
+        (0.0003, 0.001, 0.003),
+        range(1000, 1005),
+        range(40),  # a test of 359 rows needs many
+        "val_accuracy",
+        "test_accuracy",
+        higher=True,
     ),
 }
 
@@ -133,7 +149,7 @@ def plan(task: Task, stage: str, finished: Mapping[str, Finished]) -> list[Spec]
     seeds: Sequence[int] = task.search_seeds
     rates: dict[Cell, tuple[float, ...]] = dict.fromkeys(task.cells, task.rates)
     if stage == "final":
-        seeds = FINAL_SEEDS
+        seeds = task.final_seeds
         rates = {cell: (best_rate(task, cell, finished)[1],) for cell in task.cells}
     return [
         make_spec(cell, rate, seed) for seed in seeds for cell in task.cells for rate in rates[cell]

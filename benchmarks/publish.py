@@ -11,12 +11,12 @@ import argparse
 import math
 import runpy
 import statistics
-import tarfile
 from datetime import timedelta
 from pathlib import Path
 
 import matplotlib
 import polars as pl
+from archives import pack_stores
 from matplotlib.figure import Figure
 from pages import write_between
 from scipy import stats
@@ -45,19 +45,6 @@ LAM_PAIRS = (
     *(("limit", "base"), ("c0.02", "limit"), ("c0.1", "c0.02"), ("c0.1", "base")),
     *(("a1", "c0.1"), ("a5", "c0.1"), ("a9", "a5"), ("a5", "base")),
 )
-
-
-def pack_store(folder, path):
-    """The store without the tensors of unfinished runs; equal stores give equal bytes."""
-
-    def anonymous(member):
-        member.uid = member.gid = member.mtime = 0
-        member.uname = member.gname = ""
-        return member
-
-    with tarfile.open(path, "w:xz") as archive:
-        for name in ("store.json", "journal.jsonl", "journal.length"):
-            archive.add(folder / name, f"store/{name}", filter=anonymous)
 
 
 def whole_cells(frame, study):
@@ -317,7 +304,7 @@ def main():
     frame.write_parquet(PAPER / "rows.parquet")
     more = rows.filter(pl.col("seed") > frame["seed"].max())
     more.join(frame, on=CELL, how="semi").write_parquet(PAPER / "more-seeds.parquet")
-    pack_store(options.store, PAPER / "store.tar.xz")
+    pack_stores(PAPER / "store.tar.xz", {"store": options.store})
     if options.naive:
         published = PAPER / "naive.parquet"
         added = pl.read_csv(options.naive).with_columns(pl.col(pl.String).fill_null(""))

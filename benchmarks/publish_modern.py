@@ -2,9 +2,10 @@
 
     python benchmarks/publish_modern.py STORE
 
-It may be run at any time. Settings are compared by the seeds with which all of them are trained,
-and there is no verdict before all seeds are. Sentences are written by hand, around the markers in
-RESULTS.md.
+It may be run at any time. The store is published too: ``tar xf results/modern/store.tar.xz`` makes
+the folder modern, with which modern.py goes on. Settings are compared by the seeds with which all
+of them are trained, and there is no verdict before all seeds are. Sentences are written by hand,
+around the markers in RESULTS.md.
 """
 
 import argparse
@@ -15,7 +16,8 @@ from collections import Counter
 from pathlib import Path
 
 import polars as pl
-from modern import BASE, FINAL_SEEDS, RIVALS, TASKS, best_rate, missing, plan
+from archives import pack_stores
+from modern import BASE, RIVALS, TASKS, best_rate, missing, plan
 from pages import write_between
 
 from qneurons.comparison.arms import Arm
@@ -96,7 +98,7 @@ class Outcome:
         plain = [cell for cell in task.cells if cell[1] in (BASE, *RIVALS)]
         self.best_plain = max(plain, key=self.chosen.get)  # by validation, in the search
         lacking = {spec.seed for spec in missing(task, "final", finished)}
-        self.seeds = [seed for seed in FINAL_SEEDS if seed not in lacking]
+        self.seeds = [seed for seed in task.final_seeds if seed not in lacking]
         self.finals = {
             cell: final_values(named(cell), self.trials("final", cell), self.metric)
             for cell in task.cells
@@ -106,7 +108,7 @@ class Outcome:
 
     @property
     def is_complete(self):
-        return len(self.seeds) == len(FINAL_SEEDS)
+        return len(self.seeds) == len(self.task.final_seeds)
 
     def trials(self, stage, cell):
         specs = [
@@ -127,7 +129,7 @@ class Outcome:
                 f"The search for rates has done {num_done} of {len(specs)} trainings of "
                 f"{num_cells} settings. Nothing is compared yet."
             )
-        seeds = f"{len(self.seeds)} of {len(FINAL_SEEDS)} seeds"
+        seeds = f"{len(self.seeds)} of {len(self.task.final_seeds)} seeds"
         text = f"All {num_cells} settings are trained with {seeds}."
         return text if self.is_complete else f"{text} There is no verdict yet."
 
@@ -316,6 +318,9 @@ def main():
     folder = parser.parse_args().store
     if not folder.is_dir():  # or RESULTS.md would say that nothing is trained
         parser.error(f"there is no folder {folder}; give the --store of modern.py")
+    MODERN.mkdir(exist_ok=True)
+    stores = {name: folder / name / "store" for name in TASKS if (folder / name).exists()}
+    pack_stores(MODERN / "store.tar.xz", {f"modern/{n}/store": s for n, s in stores.items()})
     texts = [publish(name, task, folder) for name, task in TASKS.items()]
     write_between(ROOT / "RESULTS.md", "modern", "\n\n".join(texts))
 

@@ -45,17 +45,31 @@ def metrics(module, setting="base", seed=0, **params):
     return measured.metrics
 
 
+@pytest.fixture
+def gpt(example):
+    return example("gpt")
+
+
+@pytest.fixture
+def tabular(example):
+    pytest.importorskip("sklearn")
+    return example("tabular")
+
+
+each = pytest.mark.parametrize("name", ["cifar", "gpt", "tabular"])
+
+
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("name", ["cifar", "gpt"])
-def test_every_setting_trains(name, setting, example, request):
-    module = request.getfixturevalue("cifar") if name == "cifar" else example("gpt")
+@each
+def test_every_setting_trains(name, setting, request):
+    module = request.getfixturevalue(name)
     found = metrics(module, setting, activation="tanh")
     assert [len(values) for values in found.values()] == [2, 2]
 
 
-@pytest.mark.parametrize("name", ["cifar", "gpt"])
-def test_the_seed_decides_everything(name, example, request):
-    module = request.getfixturevalue("cifar") if name == "cifar" else example("gpt")
+@each
+def test_the_seed_decides_everything(name, request):
+    module = request.getfixturevalue(name)
     assert metrics(module, "c0.1", 1) == metrics(module, "c0.1", 1) != metrics(module, "c0.1", 2)
 
 
@@ -63,9 +77,26 @@ def test_the_resnet_learns_colours(cifar):
     assert metrics(cifar, lr=4.0)["test_accuracy"][-1] > 0.3
 
 
-def test_the_gpt_learns(example):
-    first, last = metrics(example("gpt"), "limit")["test_loss"]
+def test_the_gpt_learns(gpt):
+    first, last = metrics(gpt, "limit")["test_loss"]
     assert last < first < 5.5  # log 256 is 5.55
+
+
+def test_the_table_is_learnt_and_its_parts_do_not_overlap(tabular, monkeypatch):
+    seen = []
+    rows, classes = tabular.load(torch.device("cpu"))
+    numbered = torch.cat([torch.arange(len(rows))[:, None].float(), rows[:, 1:]], 1)
+    monkeypatch.setattr(tabular, "load", lambda device: (numbered, classes))
+    monkeypatch.setattr(
+        tabular, "accuracy", lambda model, rows, _: seen.append(set(rows[:, 0].tolist())) or 0.5
+    )
+    metrics(tabular)
+    validation, test = seen[:2]
+    assert seen[2:] == [validation, test]
+    assert len(validation) == len(test) == 359
+    assert not validation & test
+    monkeypatch.undo()
+    assert metrics(tabular, "limit")["test_accuracy"][-1] > 0.8
 
 
 def test_images_are_mirrored_and_shifted_whole(cifar):

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -41,9 +42,9 @@ def modern(monkeypatch):
         epochs=2,
         rates=(1, 2, 4),
         search_seeds=(10, 11),
+        final_seeds=range(6),
     )
     monkeypatch.setattr(modern, "TASKS", {"cifar": task})
-    monkeypatch.setattr(modern, "FINAL_SEEDS", range(6))
     return modern
 
 
@@ -120,7 +121,6 @@ def publish(modern, tmp_path, monkeypatch):
     import publish_modern
 
     monkeypatch.setattr(publish_modern, "TASKS", modern.TASKS)
-    monkeypatch.setattr(publish_modern, "FINAL_SEEDS", modern.FINAL_SEEDS)
     monkeypatch.setattr(publish_modern, "ROOT", tmp_path)
     monkeypatch.setattr(publish_modern, "MODERN", tmp_path / "modern")
     monkeypatch.setattr(sys, "argv", ["publish_modern.py", str(tmp_path)])
@@ -191,6 +191,11 @@ def test_what_is_published(modern, publish, tmp_path):
     assert "8 of the 8 chosen rates are at an end of the range" in page
     assert "(2 diverged)" in page
     assert (tmp_path / "modern" / "cifar" / "gains.svg").exists()
+    with tarfile.open(tmp_path / "modern" / "store.tar.xz") as archive:
+        archive.extractall(tmp_path / "again", filter="data")
+    assert (
+        finished(modern, tmp_path / "again" / "modern").keys() == finished(modern, tmp_path).keys()
+    )
 
 
 def test_a_wrong_folder_is_not_taken_for_an_empty_store(publish, tmp_path, monkeypatch, capsys):
