@@ -1,6 +1,6 @@
 """Time of a pass through the paper's MNIST-CNN, with the q-activation and with the plain one.
 
-    python benchmarks/bench_step.py [--activation elu] [--precision tf32 fp32]
+    python benchmarks/bench_step.py [--activation elu] [--precision tf32 fp32] [--evaluation]
 
 A pass is a training step, or a forward in evaluation, on CUDA also as a CUDA graph. Rows are
 appended to results/activation-cpu.csv (or -cuda), which performance.py reads.
@@ -117,12 +117,14 @@ def main():
     parser.add_argument("--activation", default="elu")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precision", nargs="+", default=["tf32", "fp32"])
+    parser.add_argument("--evaluation", action="store_true", help="leave out training steps")
     parser.add_argument("--seconds", type=float, default=1.0)
     options = parser.parse_args()
     device = torch.device(options.device)
     path = bench.results_file(Path(__file__).parent / "results", device)
     origin = provenance(device, shlex.join(["python", *sys.argv]))
-    passes = [(TRAINING, 64), (EVALUATION, 64), (EVALUATION, 1000)]
+    passes = [] if options.evaluation else [(TRAINING, 64)]
+    passes += [(EVALUATION, 64), (EVALUATION, 1000)]
     if device.type == "cuda":
         passes.append((GRAPH, 64))
     cases = [
