@@ -25,8 +25,8 @@ from qneurons.precision import TINY_DELTA, compute_dtype
 from qneurons.quadrature import delta_rule
 from qneurons.torch_internals import device_type, in_func_transform
 
-# The better of the paper's constants (RESULTS.md). 0.02 did not differ measurably from the limit;
-# 0.1 gave better networks, except for tanh in a CNN, which learnt nothing with either.
+# The larger of the paper's constants. Training with 0.02 did not differ measurably from training
+# with the limit, nor 0.1 from 0.02; annealing from a larger λ was better (RESULTS.md).
 LAM = 0.1
 
 

@@ -40,10 +40,11 @@ class QActivation(nn.Module):
         activation: f, as a name, a function, a module or any elementwise callable; see
             :func:`qneurons.resolve`.
         lam: λ ≥ 0. The paper uses 0.02 and 0.1; in our study (RESULTS.md) they ended alike, and
-            annealing from 5 or 9 better (:class:`~qneurons.LambdaScheduler`). Tanh in a CNN learnt
-            nothing with either constant, but learnt when annealed. ``module.lam = 0.02`` changes λ,
-            also under ``torch.compile``. It is a number and is not trained. Do not change it
-            between a forward and its backward, which computes the same noise again.
+            annealing from 5 or 9 better (:class:`~qneurons.LambdaScheduler`). Tanh in a CNN with
+            batch normalisation learnt nothing with either constant, but learnt when annealed.
+            ``module.lam = 0.02`` changes λ, also under ``torch.compile``. It is a number and is not
+            trained. Do not change it between a forward and its backward, which computes the same
+            noise again.
         phi: φ ≥ 0, the smallest :math:`|q - 1|`.
         eval_mode: ``"limit"``, :math:`f'(x)x`; ``"mean"``, :math:`E_q[g_q(x)]`; or ``"sample"``.
             The limit is the cheapest, and at the end of training, with λ of 0.18 or less, it was as

@@ -80,7 +80,7 @@ def results_page():
 
 
 @pytest.fixture
-def findings(publish, results, frame, study):
+def findings(publish, questions, results, frame, study):
     """The phrases with numbers that both pages have, computed from the rows."""
     outcomes = Counter(
         results.contrast(cell, setting, "base").outcome
@@ -93,9 +93,9 @@ def findings(publish, results, frame, study):
     assert (failed.network, failed.activation, failed.dropout) == ("mnist-cnn", "tanh", False)
     assert list(counts) == ["limit", "c0.02", "c0.1"]
     failing = sum(len(results.final(failed, setting).values) for setting in counts)
-    ends = publish.endpoint(frame.filter(dataset="mnist"))
-    q = [setting for setting in ends["setting"].unique() if is_q(setting)]
-    gains = {setting: publish.difference(ends, setting, "base") for setting in q}
+    of_mnist = publish.endpoint(frame.filter(dataset="mnist"))
+    q = [setting for setting in of_mnist["setting"].unique() if is_q(setting)]
+    gains = {setting: publish.difference(of_mnist, setting, "base") for setting in q}
     best = max(gains, key=lambda setting: gains[setting][0].mean)
     assert best == "a9"
     gain, num_cells = gains[best]
@@ -105,14 +105,22 @@ def findings(publish, results, frame, study):
         if cell.activation in CURVED and cell.dataset == "mnist"
     ]
     assert len(single) == num_cells
-    constant, _ = gains["c0.1"]
-    without, dropped = cifar = [cell for cell in results.cells if cell.dataset == "cifar10"]
-    assert [(cell.activation, cell.dropout) for cell in cifar] == [("elu", False), ("elu", True)]
+    elu, dropped_elu, dropped_tanh = cifar = [c for c in results.cells if c.dataset == "cifar10"]
+    assert [(cell.activation, cell.dropout) for cell in cifar] == [
+        *(("elu", False), ("elu", True), ("tanh", True))
+    ]
 
     def of_cifar(cell, setting):
         return publish.interval(results.contrast(cell, setting, "base").gain, form="+.2f")
 
     at_end = {c: f"{100 * results.final(c, 'base').estimate.mean:.2f} %" for c in cifar}
+    of_a5 = {
+        row[0]: ends(row[4])[0]
+        for row in questions.rates_table(questions.read("learning-rates", with_paper=True)).rows
+        if row[1] == "a5"
+    }
+    still = {cell for cell, low in of_a5.items() if low > 0}
+    assert of_a5.keys() - still == {"elu, dropout", "tanh, dropout"}
     *verdicts, _ = judge(results)
     answers = Counter(verdict.answer for verdict in verdicts)
     holds, fails, undecided, cannot_hold, cannot_fail = (answers[answer] for answer in ANSWERS)
@@ -123,26 +131,34 @@ def findings(publish, results, frame, study):
         "elu with dropout": "both",
         "softplus with dropout": "the limit",
         "tanh without dropout": "the noise",
+        "tanh with dropout": "both",
     }
-    elu, tanh = (
+    of_elu, of_tanh = (
         group for group in attributions(results) if sources.get(group.where) == "the noise"
     )
-    assert max(elu.limit.high, tanh.limit.high) < 0  # they lose by the limit
-    assert elu.total.low > 0 > tanh.total.high
-    noise = {group.where: group.noise.mean for group in attributions(results)}
-    assert all(noise[f"{f} without dropout"] > noise[f"{f} with dropout"] for f in CURVED)
+    assert max(of_elu.limit.high, of_tanh.limit.high) < 0  # they lose by the limit
+    assert of_elu.total.low > 0 > of_tanh.total.high
+    of_limit = [
+        results.contrast(cell, "limit", "base").outcome
+        for cell in results.cells
+        if (cell.activation, cell.dropout) == ("tanh", True)
+    ]
+    assert of_limit == ["better", "unclear"]  # on CIFAR-10, and in the MLP
     return [
         f"{len(results.cells)} of the paper's {len({run.cell for run in study.runs})} cells",
         f"in {outcomes['better']} of {outcomes.total()} comparisons",
         f"lose in {outcomes['worse']}",
         f"{sum(counts.values())} of {failing} runs",
-        f"at {at_end[dropped]} test accuracy with dropout and at {at_end[without]} without",
-        f"gains {of_cifar(dropped, best)} and {of_cifar(without, best)} percentage points",
-        f"gains {of_cifar(dropped, 'limit')} points with dropout",
-        f"{of_cifar(without, 'limit')} points without",
+        f"gains in {len(still)} of {len(of_a5)} cells of the MNIST-MLP",
+        *(
+            f"{of_cifar(cell, best)} points over {NAMES.get(cell.activation, cell.activation)} "
+            f"({at_end[cell]})"
+            for cell in cifar
+        ),
+        f"gains {of_cifar(dropped_elu, 'limit')} and {of_cifar(dropped_tanh, 'limit')} points",
+        f"{of_cifar(elu, 'limit')} points",
         f"{publish.interval(gain, form='+.2f')} points on average over {num_cells} cells",
         f"from {100 * min(single):+.2f} to {100 * max(single):+.2f} points in single cells",
-        f"only {publish.interval(constant, form='+.2f')} points",
         f"Of the paper's {len(verdicts)} claims, {holds} hold, {fails} do not hold, "
         f"{cannot_hold} can no longer hold, {cannot_fail} can no longer fail "
         f"and {undecided} is undecided",
@@ -159,11 +175,15 @@ def check(text, phrases):
     assert not re.findall(r"\S*\d\S*", text)
 
 
-def test_every_number_of_the_readme_is_computed_from_the_rows(findings):
-    check(readme(), [*findings, "λ annealed from 9"])
+def test_every_number_of_the_readme_is_computed_from_the_rows(publish, findings, frame):
+    constant, _ = publish.difference(
+        publish.endpoint(frame.filter(dataset="mnist")), "c0.1", "base"
+    )
+    small = f"only {publish.interval(constant, form='+.2f')} points"
+    check(readme(), [*findings, small, "λ annealed from 9"])
 
 
-SETTINGS_OF_ORDINARY = 2 * 7  # two cells in all settings
+SETTINGS_OF_ORDINARY = 2 * 7 + 2  # two cells of the MLP in all settings, one of a CNN in two
 
 
 def ordinary_counts(publish, frame, naive):
@@ -221,6 +241,12 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
         *(("elu", True, setting) for setting in ("base", "limit", "a5", "a9")),
         *(("tanh", False, setting) for setting in ("base", "limit", "a9")),
     }
+    few, many = sorted({len(values) for *_, values, _ in compared.values()})
+    by_cifar = {key[-1]: row for key, row in compared.items() if key[1] == "cifar-cnn"}
+    gain_of_loop, gain_of_pack = (
+        mean(by_cifar["a5"]) - mean(by_cifar["base"])
+        for mean in (lambda row: statistics.mean(row[2]), lambda row: row[0].mean)
+    )
     spreads = [
         variance_test(publish.endpoint(packed.filter(**same))["test_accuracy"], values)
         for key, (*_, values, _) in compared.items()
@@ -263,17 +289,55 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
         ).items()
         if not cell.dropout
     ]
-    held = questions.read("learning-rates")
-    chosen = questions.chosen_rates(held)
-    ahead = {
-        name: tuple(
-            f"{100 * (chosen[name, False, q][1] - chosen[name, False, 'base'][1]):+.2f}"
-            for q in ("limit", "a5")
-        )
-        for name in CURVED
+    held = questions.read("learning-rates").filter(pl.col("held_out") > 0)
+    of_rates = questions.rates_table(questions.read("learning-rates", with_paper=True)).rows
+    own, printed = (
+        {(*row[0].split(", "), row[1]): row[place] for row in of_rates} for place in (4, 5)
+    )
+    assert own.keys() == {
+        (f, dropout, setting)
+        for f in CURVED
+        for dropout in ("no dropout", "dropout")
+        for setting in ("base", "limit", "a5")
     }
-    (fast,) = {chosen["elu", False, q][0] for q in ("limit", "a5")}
-    assert fast == 10 * PAPER_PROTOCOL["mnist-mlp"][1]
+    at_rate = {(*row[0].split(", "), row[1]): row[3] for row in of_rates}
+
+    (tanh_itself,) = (
+        results.final(cell, "base").estimate.mean
+        for cell in results.cells
+        if (cell.network, cell.activation, cell.dropout) == ("mnist-mlp", "tanh", False)
+    )
+    tried = questions.read("learning-rates").filter(pl.col("precision") == "fp32")
+    assert tried.select("activation", "dropout", "learning_rate", "held_out").unique().rows() == [
+        ("softplus", True, 0.1, 0)
+    ]
+    moved = questions.read_moved()
+    moved_ends = publish.endpoint(moved)
+
+    def moved_gain(activation, setting):
+        seen = moved_ends.filter(activation=activation).pivot(
+            "setting", index="seed", values="test_accuracy"
+        )
+        return publish.interval(publish.estimate(seen[setting] - seen["base"]))
+
+    of_moved = {
+        (cell, moves == "none", setting): float(mean.split()[0])
+        for cell, moves, setting, _, mean, *_ in questions.moved_images_table(moved).rows
+    }
+    same = "mnist-cnn, elu, dropout"
+    moved_phrases = [
+        f"as there, with {moved['seed'].n_unique()} seeds",
+        f"The table has the mean over epochs {first} to {study.epochs} with its {level} interval",
+        f"plain ELU from {of_moved[same, True, 'base']} to {of_moved[same, False, 'base']} %",
+        f"that {moved['seed'].n_unique()} seeds can show: the limit {moved_gain('elu', 'limit')} "
+        f"and {moved_gain('elu', 'a5')} points over ELU, and {moved_gain('tanh', 'a5')} points "
+        "over tanh",
+        "the paper's 99.65 %",
+    ]
+
+    def both(gains, *cell):
+        return " and ".join(f"{gains[*cell, setting]}" for setting in ("limit", "a5"))
+
     (left,) = set(held["held_out"])
     images = DATASETS["mnist"].num_train
     text = " ".join((ROOT / "RESULTS.md").read_text().split())
@@ -295,7 +359,9 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
         f"λ = 0.02 cannot be told apart from the limit ({publish.interval(small)} points)",
         f"{inside} of {count} ordinary runs",
         f"predict {level} of single runs ({0.95 * count:.0f} are expected)",
-        f"{len(significant)} of {SETTINGS_OF_ORDINARY} differences of means are significant",
+        f"{len(significant)} of {SETTINGS_OF_ORDINARY} differences of means are significant, and "
+        f"{len(significant_last)} by the last epoch",
+        f"whose spread is larger, {inside_last} are inside",
         f"there are {seeds + more} packed runs, {more} of them",
         f"end at {a5:.2f} %, {a5 - loop_a5:.3f} points above the ordinary ones",
         f"All {seeds + more} end at {more_a5:.2f} %",
@@ -303,7 +369,6 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
         f"with {seeds + more} seeds it gains {publish.interval(gain_of_thirty, form='+.2f')}",
         f"({publish.interval(losses[0], 1000, '+.1f')} thousandths)",
         f"it is lower by {publish.interval(lower, 1000, '.1f')} thousandths",
-        f"it is {inside_last} of {count} and {len(significant_last)} of {SETTINGS_OF_ORDINARY}",
         f"equal within ±{100 * publish.MARGIN:g} points",
         "the 90 % interval",
         f"MNIST-MLP with {seeds} seeds",
@@ -313,19 +378,34 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
         f"{held['learning_rate'].n_unique()} rates",
         f"on the other {left:,}, at epochs {first} to {study.epochs}, mean over "
         f"{held['seed'].n_unique()} seeds",
-        f"is {fast}, ten times the paper's",
-        f"{' and '.join(ahead['elu'])} points ahead of the best",
-        f"with softplus they are {' and '.join(ahead['softplus'])} points ahead",
-        f"with tanh {' and '.join(ahead['tanh'])}",
-        f"at the chosen rates, with {seeds} seeds",
+        f"with ELU {both(own, 'elu', 'no dropout')} points",
+        f"with softplus {both(own, 'softplus', 'no dropout')} points",
+        f"with tanh {both(own, 'tanh', 'no dropout')} points",
+        f"tanh itself ends at {at_rate['tanh', 'no dropout', 'base']} %, below its "
+        f"{100 * tanh_itself:.2f} % at the paper's rate; over that gains "
+        f"{float(at_rate['tanh', 'no dropout', 'a5']) - round(100 * tanh_itself, 2):+.2f} points",
+        "at the rate 0.1 were trained on a CPU in float32, all others on the H200 in tf32",
+        *("6eb0707-dirty", "4209449", "7a503e6"),
+        *moved_phrases,
+        f"with ELU {both(own, 'elu', 'dropout')} points",
+        f"where they gained {both(printed, 'elu', 'dropout')} points at the paper's rate",
+        f"with softplus {both(own, 'softplus', 'dropout')} points",
+        f"with tanh {both(own, 'tanh', 'dropout')} points",
+        f"at its own rate, with {seeds} seeds, and tested",
         f"An ordinary training loop with batch normalisation at {rate} ends",
         f"and at {rate} is as good as",
         f"Of {SETTINGS_OF_ORDINARY} settings {answers['equivalent']} are equivalent, "
         f"{answers['different']} are different and {answers['undecided']} are undecided",
         f"in the {len(spreads)} settings with more than 3 ordinary runs",
         f"with tanh has p = {min(spreads):.3f}",
-        f"But {count - inside} runs are outside",
-        f"a probability of {chance:.3f}. {of_tanh} of them are of",
+        f"{count - inside} or more outside would have a probability of {chance:.3f}",
+        f"{of_tanh} of the {count - inside} are of",
+        f"have {many} ordinary runs each, and {len(equal)} of these {len(spreads)} are equivalent",
+        f"All others have {few} runs each",
+        "the CIFAR-CNN on the H200, with convolutions in tf32",
+        f"to the {many} runs that were planned",
+        f"is {100 * gain_of_loop:+.2f} points over in the ordinary runs, and "
+        f"{100 * gain_of_pack:+.2f} points in the packed ones",
     ]
     check(results_page(), [*phrases, *findings])
 
@@ -377,10 +457,11 @@ def test_every_number_of_the_headline_is_computed_from_the_rows(
 
     of_cifar = [f for f in results.finals["test_accuracy"] if f.cell.network == "cifar-cnn"]
     top = max(of_cifar, key=lambda final: final.best.estimate.mean)
-    assert (top.setting, top.cell.dropout) == ("a9", True)
+    assert (top.cell.activation, top.setting, top.cell.dropout) == ("elu", "a9", True)
     plain_cifar = max(
         (f for f in of_cifar if f.setting == "base"), key=lambda final: final.best.estimate.mean
     )
+    assert plain_cifar.cell.activation == "elu"
     rows_of_cifar = frame.filter(network="cifar-cnn")
     elu, tanh = best["elu", True], best["tanh", True]
     assert ranked[0] is best["relu", True]
@@ -405,14 +486,30 @@ def test_every_number_of_the_headline_is_computed_from_the_rows(
     free = after["mnist-cnn-no-norm", str(rate)]
     slower, slowest = (after["mnist-cnn", at]["limit"] for at in ("0.02", "0.01"))
     printed = {v.claim.id: v.claim.level for v in judge(results)[-3:-1]}
+    moved = {
+        (cell.split(", ")[1], setting): (float(best), float(highest))
+        for cell, moves, setting, *_, best, highest in questions.moved_images_table(
+            questions.read_moved()
+        ).rows
+        if moves != "none"
+    }
+    of_elu = {setting: numbers for (name, setting), numbers in moved.items() if name == "elu"}
+    assert all(round(h - 100 * printed["mnist-best"], 2) >= 0 for _, h in of_elu.values())
+    assert max(best for best, _ in moved.values()) < 100 * printed["mnist-best"]
+    assert moved["tanh", "base"][0] == moved["tanh", "a5"][0]
     check(
         headline(),
         [
             f"Of the CNN's {len(cells)} cells {len({f.cell for f in of_cifar})} are trained",
-            f"best mean is {publish.interval(top.best.estimate, form='.2f')} %, at in epoch "
-            f"{top.best.epoch}",
+            f"best mean is {publish.interval(top.best.estimate, form='.2f')} %, of q-ELU at in "
+            f"epoch {top.best.epoch}",
             f"is {100 * rows_of_cifar['test_accuracy'].max():.2f} %. Plain ELU peaks at "
             f"{100 * plain_cifar.best.estimate.mean:.2f} %",
+            f"plain ELU has {of_elu['base'][0]} % in its best epoch, its limit "
+            f"{of_elu['limit'][0]} % and {of_elu['a5'][0]:.2f} %",
+            f"with {questions.read_moved()['seed'].n_unique()} seeds",
+            f"up to {max(h for _, h in of_elu.values()):.2f} %",
+            f"tanh has {moved['tanh', 'base'][0]} % in its best epoch",
             *("CIFAR-10", f"MNIST, {100 * printed['mnist-best']:.2f} %"),
             f"{100 * printed['cifar-best']:.1f} %",
             f"Of the CNN's {len(cells)} cells {len({f.cell for f in finals})} are trained",
@@ -421,6 +518,7 @@ def test_every_number_of_the_headline_is_computed_from_the_rows(
             f"q-ReLU, {peak('relu')}",
             f"is {100 * rows['test_accuracy'].max():.2f} %, of {len(rows):,} that were recorded",
             f"Plain ELU peaks at {100 * plain_elu:.2f} %",
+            f"nearly reaches {100 * printed['mnist-best']:.2f} %",
             f"learning rate of {rate}",
             f"({sum(lost.values())} of {failing} runs)",
             f"after {rates['epoch'].max()} epochs at {rate} the limit has {free['limit']} %",
@@ -464,8 +562,10 @@ def test_the_whole_cells_are_those_that_the_page_names(results):
     names = f"({', '.join(others)} and {last} without dropout, {dropped} with dropout)"
     assert names in results_page()
     cifar = [cell for cell in results.cells if cell.network == "cifar-cnn"]
-    assert [(cell.activation, cell.dropout) for cell in cifar] == [("elu", False), ("elu", True)]
-    assert f"({NAMES['elu']} without and with dropout)" in results_page()
+    assert [(cell.activation, cell.dropout) for cell in cifar] == [
+        *(("elu", False), ("elu", True), ("tanh", True))
+    ]
+    assert "(ELU without dropout, ELU and tanh with dropout)" in results_page()
 
 
 def test_every_table_is_computed_from_the_rows(publish, questions, frame, study):
@@ -504,7 +604,7 @@ def test_what_decided_the_default_of_evaluation(frame):
     frame = frame.filter(pl.col("setting").str.contains("^[ca]"))
     ends = frame.filter((pl.col("epoch") == 100) & (pl.col("train_loss") < GUESSING))
     assert ends["lam"].max() < 0.18
-    assert all(abs(gain.mean) < 0.0501 for *_, gain in gains_of_modes(ends, "_limit", ""))
+    assert all(abs(gain.mean) < 0.09 for *_, gain in gains_of_modes(ends, "_limit", ""))
     losses = gains_of_modes(ends, "_limit", "", "test_loss")
     assert all(gain.mean < 0.15 or gain.low <= 0 for *_, gain in losses)  # × 100
 
@@ -518,6 +618,7 @@ def test_what_decided_the_default_of_evaluation(frame):
     assert len(at_20) == 8
     assert 0.1 < min(at_20) < max(at_20) < 0.7
     assert a9["cifar-cnn", "elu", 20, True] == pytest.approx(-0.8, abs=0.05)
+    assert a9["cifar-cnn", "tanh", 20, True] == pytest.approx(-6.6, abs=0.05)
     assert a9["mnist-cnn", "tanh", 20, False] == pytest.approx(-2.4, abs=0.05)
     assert a9["mnist-cnn", "tanh", 5, False] == pytest.approx(-46, abs=0.5)
 
@@ -537,11 +638,9 @@ def test_what_decided_the_default_of_lam(publish, frame):
     table = publish.lam_table(frame)
     accuracy = {contrast: ends(cell) for contrast, _, cell, _ in table.rows}
     loss = {contrast: ends(cell) for contrast, *_, cell in table.rows}
-    for low, high in (accuracy["c0.02 − limit"], loss["c0.02 − limit"]):
-        assert low < 0 < high
-    assert accuracy["c0.1 − c0.02"][0] >= 0
-    low, high = loss["c0.1 − c0.02"]
-    assert low < 0 < high
+    for contrast in ("c0.02 − limit", "c0.1 − c0.02"):
+        for low, high in (accuracy[contrast], loss[contrast]):
+            assert low < 0 < high
     assert accuracy["a5 − c0.1"][0] > 0
 
 
@@ -564,10 +663,18 @@ def test_what_decided_which_setting_to_try_first(questions, results):
     with_dropout = better(("elu", "softplus"), dropout=True)
     assert all("limit" in found for found in with_dropout.values())
     (cifar,) = (cell for cell in with_dropout if cell.dataset == "cifar10")
-    assert results.contrast(cifar, "a5", "limit").outcome == "better"
-    assert not any(better(("tanh", "relu"), dropout=True).values())
+    assert not any(better(("relu",), dropout=True).values())
+    of_tanh = {cell.network: found for cell, found in better(("tanh",), dropout=True).items()}
+    assert of_tanh == {"cifar-cnn": {s for s in results.settings(cifar) if s != "base"}} | {
+        "mnist-mlp": set()
+    }
+    (tanh,) = (c for c in results.cells if (c.network, c.activation) == ("cifar-cnn", "tanh"))
+    for cell in (cifar, tanh):
+        gains = {s: results.contrast(cell, s, "base").gain.mean for s in results.settings(cell)[1:]}
+        assert max(gains, key=gains.get) == "a9"
     assert set.union(*better(("relu",), dropout=False).values()) == {"a5"}
-    means = questions.held_out_means(questions.read("learning-rates")).filter(activation="elu")
+    means = questions.held_out_means(questions.read("learning-rates"))
+    means = means.filter(activation="elu", dropout=False)
     at = {(setting, rate): mean for *_, setting, rate, mean in means.iter_rows()}
     _, printed = PAPER_PROTOCOL["mnist-mlp"]
     by_rate = {s: at[s, 10 * printed] - at[s, printed] for s in ("base", "limit", "a5")}
@@ -618,7 +725,7 @@ def test_every_setting_is_tested_at_the_rate_that_held_out_images_choose(questio
 
 
 def test_moved_images_are_beside_those_of_the_paper(questions, frame):
-    one = frame.filter(network="cifar-cnn", dropout=True, setting="a9")
+    one = frame.filter(network="cifar-cnn", activation="elu", dropout=True, setting="a9")
     moved = one.with_columns(
         pl.col("test_accuracy") + 0.01, augment=pl.lit("shift=0.1"), protocol=pl.lit("moved")
     )
