@@ -1,7 +1,7 @@
 """Trains the networks of examples/ with every activation, each setting at its own learning rate.
 
     python benchmarks/modern.py cost cifar --store STORE      # time and memory: alone on the GPU
-    python benchmarks/modern.py search cifar --store STORE    # every setting at three rates
+    python benchmarks/modern.py search cifar --store STORE    # every setting at every rate
     python benchmarks/modern.py final cifar --store STORE     # every setting at its best rate
 
 and the same with gpt and digits; then publish_modern.py. Finished trials are in the store, and the
@@ -108,7 +108,7 @@ TASKS = {
         tabular.load,
         tuple(tabular.ACTIVATIONS),
         tabular.SIZES["full"].epochs,
-        (0.0003, 0.001, 0.003),
+        (0.0003, 0.001, 0.003, 0.01),
         range(1000, 1005),
         range(40),  # a test of 359 rows needs many
         "val_accuracy",
@@ -144,7 +144,7 @@ def best_rate(
 def plan(task: Task, stage: str, finished: Mapping[str, Finished]) -> list[Spec]:
     """The trials of a stage, seed by seed. Those of ``cost`` are the first of the search."""
     if stage == "cost":
-        middle, seed = statistics.median(task.rates), task.search_seeds[0]
+        middle, seed = statistics.median_low(task.rates), task.search_seeds[0]
         return [make_spec(cell, middle, seed) for cell in task.cells]
     seeds: Sequence[int] = task.search_seeds
     rates: dict[Cell, tuple[float, ...]] = dict.fromkeys(task.cells, task.rates)

@@ -30,11 +30,17 @@ def hash_of(trial):
 
 
 @pytest.fixture
-def modern(monkeypatch):
+def benchmark(monkeypatch):
     for folder in ("benchmarks", "examples"):
         monkeypatch.syspath_prepend(ROOT / folder)
     import modern
 
+    return modern
+
+
+@pytest.fixture
+def modern(benchmark, monkeypatch):
+    modern = benchmark
     task = dataclasses.replace(
         modern.TASKS["cifar"],
         train=train,
@@ -55,6 +61,25 @@ def run_stages(modern, store, *stages):
 
 def finished(modern, store):
     return modern.TrialStore.open(store / "cifar" / "store", readonly=True).finished
+
+
+def test_the_docs_say_how_many_trainings_there_are(benchmark):
+    text = " ".join((ROOT / "docs/modern-networks.md").read_text().split())
+    settings, searches, finals = zip(
+        *(
+            (
+                len(task.cells),
+                len(task.cells) * (len(task.search_seeds) * len(task.rates) - 1),
+                len(task.cells) * len(task.final_seeds),
+            )
+            for task in benchmark.TASKS.values()
+        ),
+        strict=True,
+    )
+    assert f"That makes {settings[0]} settings of each network" in text
+    assert len(set(settings)) == 1
+    assert "These are {}, {} and {} more trainings".format(*searches) in text
+    assert "{}, {} and {} trainings. So the rate".format(*finals) in text
 
 
 def test_the_limit_of_relu_is_not_trained_and_its_rivals_are(modern):
