@@ -78,7 +78,7 @@ def test_the_docs_say_how_many_trainings_there_are(benchmark):
     )
     assert f"That makes {settings[0]} settings of each network" in text
     assert len(set(settings)) == 1
-    assert "These are {}, {} and {} more trainings".format(*searches) in text
+    assert "so there are {}, {} and {} more".format(*searches) in text
     assert "{}, {} and {} trainings. So the rate".format(*finals) in text
 
 
