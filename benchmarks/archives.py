@@ -11,10 +11,12 @@ def pack_stores(path, folders):
 
     def anonymous(member):
         member.uid = member.gid = member.mtime = 0
+        member.mode = 0o644
         member.uname = member.gname = ""
         return member
 
     with tarfile.open(path, "w:xz") as archive:
         for name, folder in folders.items():
-            for file in ("store.json", "journal.jsonl", "journal.length"):
+            # The journal last: a training may add to it meanwhile, and then it may only be longer.
+            for file in ("store.json", "journal.length", "journal.jsonl"):
                 archive.add(folder / file, f"{name}/{file}", filter=anonymous)

@@ -43,8 +43,8 @@ ROOT = Path(__file__).parents[1]
 MODERN = ROOT / "results" / "modern"
 PROTOCOL = (
     "q-activations are evaluated in the limit. Every setting has its own learning rate, the best "
-    "of three on validation data, with other seeds. Differences are paired by seed. p (Holm) is "
-    "corrected over all settings of the task."
+    "on validation data, with other seeds. Differences are paired by seed. p (Holm) is corrected "
+    "over all settings of the task."
 )
 
 
@@ -318,10 +318,10 @@ def main():
     folder = parser.parse_args().store
     if not folder.is_dir():  # or RESULTS.md would say that nothing is trained
         parser.error(f"there is no folder {folder}; give the --store of modern.py")
-    MODERN.mkdir(exist_ok=True)
-    stores = {name: folder / name / "store" for name in TASKS if (folder / name).exists()}
-    pack_stores(MODERN / "store.tar.xz", {f"modern/{n}/store": s for n, s in stores.items()})
     texts = [publish(name, task, folder) for name, task in TASKS.items()]
+    stores = {name: folder / name / "store" for name in TASKS if (folder / name).exists()}
+    if stores:
+        pack_stores(MODERN / "store.tar.xz", {f"modern/{n}/store": s for n, s in stores.items()})
     write_between(ROOT / "RESULTS.md", "modern", "\n\n".join(texts))
 
 

@@ -83,19 +83,29 @@ def test_the_gpt_learns(gpt):
 
 
 def test_the_table_is_learnt_and_its_parts_do_not_overlap(tabular, monkeypatch):
-    seen = []
     rows, classes = tabular.load(torch.device("cpu"))
     numbered = torch.cat([torch.arange(len(rows))[:, None].float(), rows[:, 1:]], 1)
-    monkeypatch.setattr(tabular, "load", lambda device: (numbered, classes))
-    monkeypatch.setattr(
-        tabular, "accuracy", lambda model, rows, _: seen.append(set(rows[:, 0].tolist())) or 0.5
-    )
-    metrics(tabular)
-    validation, test = seen[:2]
-    assert seen[2:] == [validation, test]
+    training, evaluated, network = set(), [], tabular.network
+
+    def watched(*arguments):
+        model = network(*arguments)
+        model.register_forward_pre_hook(lambda _, inputs: training.update(inputs[0][:, 0].tolist()))
+        return model
+
+    def accuracy(model, rows, _):
+        evaluated.append(set(rows[:, 0].tolist()))
+        return 0.5
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tabular, "load", lambda device: (numbered, classes))
+        patch.setattr(tabular, "network", watched)
+        patch.setattr(tabular, "accuracy", accuracy)
+        metrics(tabular)
+    validation, test = evaluated[:2]
+    assert evaluated[2:] == [validation, test]
     assert len(validation) == len(test) == 359
-    assert not validation & test
-    monkeypatch.undo()
+    assert len(training) > 1000
+    assert len(training | validation | test) == len(training) + 2 * 359
     assert metrics(tabular, "limit")["test_accuracy"][-1] > 0.8
 
 

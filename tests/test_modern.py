@@ -30,7 +30,7 @@ def hash_of(trial):
 
 
 @pytest.fixture
-def benchmark(monkeypatch):
+def unpatched(monkeypatch):
     for folder in ("benchmarks", "examples"):
         monkeypatch.syspath_prepend(ROOT / folder)
     import modern
@@ -39,8 +39,8 @@ def benchmark(monkeypatch):
 
 
 @pytest.fixture
-def modern(benchmark, monkeypatch):
-    modern = benchmark
+def modern(unpatched, monkeypatch):
+    modern = unpatched
     task = dataclasses.replace(
         modern.TASKS["cifar"],
         train=train,
@@ -63,7 +63,7 @@ def finished(modern, store):
     return modern.TrialStore.open(store / "cifar" / "store", readonly=True).finished
 
 
-def test_the_docs_say_how_many_trainings_there_are(benchmark):
+def test_the_docs_say_how_many_trainings_there_are(unpatched):
     text = " ".join((ROOT / "docs/modern-networks.md").read_text().split())
     settings, searches, finals = zip(
         *(
@@ -72,7 +72,7 @@ def test_the_docs_say_how_many_trainings_there_are(benchmark):
                 len(task.cells) * (len(task.search_seeds) * len(task.rates) - 1),
                 len(task.cells) * len(task.final_seeds),
             )
-            for task in benchmark.TASKS.values()
+            for task in unpatched.TASKS.values()
         ),
         strict=True,
     )

@@ -20,6 +20,7 @@ def test_every_column_is_filled_in():
 
 
 def test_the_commit_of_a_copy_outside_a_repository_is_unknown(tmp_path, monkeypatch):
+    monkeypatch.delenv("QNEURONS_COMMIT", raising=False)
     monkeypatch.setattr(provenance, "__file__", str(tmp_path / "bench.py"))
     assert provenance.commit() == "unknown"
     monkeypatch.setenv("PATH", "")  # no git either

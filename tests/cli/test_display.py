@@ -22,7 +22,8 @@ def progress(study, done=7, **fields):
 
 def test_all_is_said(make_study):
     means = {"elu": {"base": 0.97, "c0.1": 0.98123}, "tanh": {}}
-    event = progress(make_study(activations=("elu", "tanh"), dropout=True), accuracies=means)
+    study = make_study(activations=("elu", "tanh"), dropout=True)
+    event = progress(study, accuracies=means)
     assert times(event, 12.0) == "29 %, 12 s elapsed, 1 min 15 s left"
     assert details(event) == [
         "2 of 6 runs, 7 of 24 epochs, 12.3 epochs/s",
@@ -32,6 +33,8 @@ def test_all_is_said(make_study):
     other = [dataclasses.replace(run, momentum=0.5) for run in event.pack]
     event = dataclasses.replace(event, pack=tuple(other))
     assert "dropout, momentum 0.5, elu tanh" in details(event)[1]
+    event = dataclasses.replace(event, pack=(*event.pack, *study.runs))
+    assert "dropout, several protocols, elu tanh" in details(event)[1]
 
 
 def test_what_is_not_known_is_not_said():

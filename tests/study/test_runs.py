@@ -144,7 +144,10 @@ def test_which_runs_may_share_a_pack():
 def test_a_pack_is_named_by_what_its_runs_have_in_common():
     slow, fast = (dataclasses.replace(RUN, learning_rate=rate, held_out=9) for rate in (0.01, 0.1))
     assert kind_of_pack([slow]) == slow.kind
-    assert kind_of_pack([slow, fast]) == "mnist-cnn on mnist, dropout, held-out images 9"
+    assert (
+        kind_of_pack([slow, fast])
+        == "mnist-cnn on mnist, dropout, held-out images 9, several protocols"
+    )
 
 
 def test_things_are_counted():

@@ -39,8 +39,8 @@ Only = Annotated[
     list[str] | None,
     typer.Option(
         metavar="VALUES",
-        help="Only runs with these: 'activation=elu,setting=base|c0.1'. If repeated, the runs of "
-        "each.",
+        help="Only runs with all of these: 'activation=elu,setting=base|c0.1'. Repeat it to add "
+        "runs.",
     ),
 ]
 Seeds = Annotated[

@@ -157,9 +157,12 @@ def packable(run: Run) -> tuple[object, ...]:
 
 
 def kind_of_pack(runs: Sequence[Run]) -> str:
-    """What the kinds of all these runs have in common, in words."""
-    others = [run.kind.split(", ") for run in runs]
-    return ", ".join(part for part in others[0] if all(part in other for other in others))
+    """The kind of all these runs, or what their kinds have in common."""
+    first, *others = dict.fromkeys(run.kind for run in runs)
+    if not others:
+        return first
+    common = (p for p in first.split(", ") if all(p in other.split(", ") for other in others))
+    return ", ".join([*common, "several protocols"])
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,8 @@ def select(
     runs: Iterable[Run] = study.runs
     only = [only] if isinstance(only, str) else only
     if only:
-        chosen = {run.id for text in only for run in _filtered(study, text)}
-        runs = [run for run in runs if run.id in chosen]
+        chosen = {run for text in only for run in _filtered(study, text)}
+        runs = [run for run in runs if run in chosen]
     if seeds is not None:
         alike = dict.fromkeys(dataclasses.replace(run, seed=0) for run in runs)
         numbers = _parse_seeds(seeds, most=MOST_RUNS // len(alike))

@@ -56,6 +56,13 @@ def test_like_runs_are_neighbours(make_study):
     ]
 
 
+def test_runs_of_a_protocol_stay_together_in_whatever_order_they_come(make_study):
+    slow, fast = (make_study(num_seeds=3, learning_rate=rate).runs for rate in (0.1, 0.2))
+    expected = [Job(slow, 0), Job(fast, 0)]
+    for runs in ([*slow, *fast], [*fast, *slow], [*slow, *fast][::-1]):
+        assert make_jobs(runs, {}, lambda run: 3) == expected
+
+
 @pytest.mark.parametrize("size", [1, 4, 10, 100])
 def test_packs_have_at_most_their_size(make_study, size):
     runs = make_study(num_seeds=25).runs

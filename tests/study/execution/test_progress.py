@@ -73,3 +73,11 @@ def test_the_latest_accuracies_are_means_of_each_setting_of_the_pack(make_study,
     assert list(shown) == ["elu", "tanh"]
     assert shown["tanh"] == {"base": pytest.approx(0.55), "c0.1": new[2].test_accuracy}
     assert counts.progress().accuracies == {}
+
+
+def test_means_over_protocols_are_not_shown(make_study):
+    slow, fast = (make_study(num_seeds=2, learning_rate=rate).runs for rate in (0.1, 0.2))
+    counts = EpochCounts(Study("all", "All", 4, slow + fast))
+    counts.update({}, set(), {run.id: run.learning_rate for run in slow + fast})
+    assert counts.progress(fast).accuracies == {"elu": {"base": pytest.approx(0.2)}}
+    assert counts.progress(slow + fast).accuracies == {}

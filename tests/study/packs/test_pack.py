@@ -395,7 +395,7 @@ class TestOnDevice:
             for run, error in zip(of_pack, errors / scales, strict=True):
                 if run.setting in without_noise:
                     assert error < 1e-8, (name, run)
-                elif run.activation == "elu":  # tanh in the MNIST-CNN enlarges any difference
+                elif (run.activation, network) != ("tanh", "mnist-cnn"):  # enlarges any difference
                     assert error < 1e-4, (name, run)
 
     def test_a_graph_trains_the_mean_of_the_epochs_lambda(self):

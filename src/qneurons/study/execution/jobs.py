@@ -23,6 +23,11 @@ def pending(study: Study, progress: Mapping[str, int], diverged: set[str]) -> li
     ]
 
 
+def _order(run: Run) -> tuple[object, ...]:
+    """Makes neighbours of runs that share kernels, and then of those that share a protocol."""
+    return run.activation, parse_setting(run.setting).kind, run.protocol, run.setting, run.seed
+
+
 def make_jobs(
     runs: Sequence[Run], progress: Mapping[str, int], pack_size: Callable[[Run], int]
 ) -> list[Job]:
@@ -36,8 +41,7 @@ def make_jobs(
         groups.setdefault((progress.get(run.id, 0), packable(run)), []).append(run)
     jobs = []
     for (epoch, _), group in groups.items():
-        # Runs with the same activation and kind of setting become neighbours.
-        group.sort(key=lambda r: (r.activation, parse_setting(r.setting).kind, r.setting, r.seed))
+        group.sort(key=_order)
         size = max(1, pack_size(group[0]))
         for start in range(0, len(group), size):
             jobs.append(Job(tuple(group[start : start + size]), epoch))

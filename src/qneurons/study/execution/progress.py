@@ -43,6 +43,7 @@ class EpochCounts:
         self._epochs = study.epochs
         self._kinds = {run.id: packable(run) for run in study.runs}
         self._runs = study.runs
+        self._alike = {run.id: run.kind for run in study.runs}  # in what means are over
         self._done = dict.fromkeys(self._kinds, 0)
         self._accuracies: dict[str, float] = {}
         self._seconds: defaultdict[tuple[object, ...], float] = defaultdict(float)
@@ -104,7 +105,7 @@ class EpochCounts:
         kinds = {run.kind for run in pack}
         if len(kinds) > 1:  # means over learning rates would say little
             return {}
-        alike = [run for run in self._runs if run.kind in kinds]
+        alike = [run for run in self._runs if self._alike[run.id] in kinds]
         names = dict.fromkeys(run.activation for run in pack)
         return {
             name: setting_means([r for r in alike if r.activation == name], self._accuracies)
