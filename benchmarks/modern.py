@@ -3,6 +3,7 @@
     python benchmarks/modern.py cost cifar --store STORE      # time and memory: alone on the GPU
     python benchmarks/modern.py search cifar --store STORE    # every setting at every rate
     python benchmarks/modern.py final cifar --store STORE     # every setting at its best rate
+    python benchmarks/modern.py common cifar --store STORE    # and all at the middle rate
 
 and the same with gpt and digits; then publish_modern.py. Finished trials are in the store, and the
 same command goes on. ``--seconds 300`` begins no trial after 300 seconds; with 0 it only says how
@@ -28,13 +29,14 @@ from qneurons.comparison.executor import LocalExecutor, Training
 from qneurons.comparison.fingerprint import fingerprint
 from qneurons.comparison.session import Session
 from qneurons.comparison.store import Finished, Spec, TrialStore
+from qneurons.comparison.trial import Measured
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 import cifar_resnet
 import gpt
 import tabular
 
-STAGE_BEFORE = {"cost": None, "search": "cost", "final": "search"}
+STAGE_BEFORE = {"cost": None, "search": "cost", "final": "search", "common": "final"}
 LAM0 = 5  # annealed; the study gained more from 5 than from 1
 RIVALS = ("rrelu", "relu2")  # of ReLU
 
@@ -57,6 +59,10 @@ class Task:
     validation: str  # the metric that chooses a rate
     metric: str  # the metric that is compared
     higher: bool  # True if higher is better
+
+    @property
+    def middle_rate(self) -> float:
+        return statistics.median_low(self.rates)
 
     @property
     def annealed(self) -> str:
@@ -123,6 +129,14 @@ def make_spec(cell: Cell, rate: float, seed: int) -> Spec:
     return Spec(setting, seed, (("activation", activation), ("lr", rate)))
 
 
+def searched(
+    task: Task, cell: Cell, rate: float, finished: Mapping[str, Finished]
+) -> list[Measured]:
+    """The finished trials of the search at a rate."""
+    specs = (make_spec(cell, rate, seed) for seed in task.search_seeds)
+    return [finished[spec.id].measured for spec in specs if spec.id in finished]
+
+
 def best_rate(
     task: Task, cell: Cell, finished: Mapping[str, Finished]
 ) -> tuple[tuple[int, float], float]:
@@ -132,9 +146,11 @@ def best_rate(
     """
 
     def quality(rate: float) -> tuple[int, float]:
-        specs = (make_spec(cell, rate, seed) for seed in task.search_seeds)
-        trials = [finished[spec.id].measured for spec in specs]
-        ends = [trial.metrics[task.validation][-1] for trial in trials if not trial.diverged]
+        ends = [
+            trial.metrics[task.validation][-1]
+            for trial in searched(task, cell, rate, finished)
+            if not trial.diverged
+        ]
         mean = statistics.fmean(ends) if ends else math.nan
         return len(ends), mean if task.higher else -mean
 
@@ -143,14 +159,14 @@ def best_rate(
 
 def plan(task: Task, stage: str, finished: Mapping[str, Finished]) -> list[Spec]:
     """The trials of a stage, seed by seed. Those of ``cost`` are the first of the search."""
-    if stage == "cost":
-        middle, seed = statistics.median_low(task.rates), task.search_seeds[0]
-        return [make_spec(cell, middle, seed) for cell in task.cells]
-    seeds: Sequence[int] = task.search_seeds
+    seeds = task.final_seeds if stage in ("final", "common") else task.search_seeds
     rates: dict[Cell, tuple[float, ...]] = dict.fromkeys(task.cells, task.rates)
     if stage == "final":
-        seeds = task.final_seeds
         rates = {cell: (best_rate(task, cell, finished)[1],) for cell in task.cells}
+    elif stage != "search":
+        rates = dict.fromkeys(task.cells, (task.middle_rate,))
+    if stage == "cost":
+        seeds = seeds[:1]
     return [
         make_spec(cell, rate, seed) for seed in seeds for cell in task.cells for rate in rates[cell]
     ]

@@ -1,6 +1,13 @@
 """Writes measured tables into a page, between two markers."""
 
 
+def bare_markdown(table):
+    """Without title and note, which a page has in its own words."""
+    from qneurons.report.rendering import Table, to_markdown  # others measure without polars
+
+    return to_markdown(Table("", table.columns, table.rows)).removeprefix("### \n\n")
+
+
 def write_between(page, mark, text):
     """Replaces the text between <!-- mark --> and <!-- /mark -->."""
     begin, end = f"<!-- {mark} -->\n", f"<!-- /{mark} -->"

@@ -18,7 +18,7 @@ import matplotlib
 import polars as pl
 from archives import pack_stores
 from matplotlib.figure import Figure
-from pages import write_between
+from pages import bare_markdown, write_between
 from scipy import stats
 
 from qneurons.report import Results, rows_of, write_report
@@ -28,7 +28,7 @@ from qneurons.report.figures.artwork import INK, LOOK, PALE, theme_svgs, write_f
 from qneurons.report.gains import gains_table
 from qneurons.report.inference import Estimate, estimate
 from qneurons.report.page import picture
-from qneurons.report.rendering import Table, to_markdown
+from qneurons.report.rendering import Table
 from qneurons.report.results import GUESSING
 from qneurons.report.sections import curves_alt, curves_name, learning_curves, provenance
 from qneurons.report.tables import attribution_table, survival_text
@@ -90,11 +90,6 @@ def interval(value, factor=100, form="+.3f"):
 
 def cell_name(*names, dropout):
     return ", ".join((*names, "dropout" if dropout else "no dropout"))
-
-
-def bare_markdown(table):
-    """Without title and note, which RESULTS.md has in its own words."""
-    return to_markdown(Table("", table.columns, table.rows)).removeprefix("### \n\n")
 
 
 def modes_table(frame, metric, factor, form):

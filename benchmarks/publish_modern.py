@@ -17,8 +17,8 @@ from pathlib import Path
 
 import polars as pl
 from archives import pack_stores
-from modern import BASE, RIVALS, TASKS, best_rate, missing, plan
-from pages import write_between
+from modern import BASE, RIVALS, TASKS, best_rate, missing, plan, searched
+from pages import bare_markdown, write_between
 
 from qneurons.comparison.arms import Arm
 from qneurons.comparison.page import draw_gains, gain_table, gains_alt, meaning_of
@@ -27,6 +27,7 @@ from qneurons.comparison.store import TrialStore
 from qneurons.provenance import versions
 from qneurons.report.comparisons import Metric, contrasts
 from qneurons.report.figures import setting_styles
+from qneurons.report.inference import estimate
 from qneurons.report.legend import legend
 from qneurons.report.page import Head, write_page
 from qneurons.report.rendering import (
@@ -35,7 +36,6 @@ from qneurons.report.rendering import (
     difference_texts,
     estimate_text,
     p_text,
-    to_markdown,
 )
 from qneurons.report.sections import Drawing, Section
 
@@ -99,12 +99,20 @@ class Outcome:
         self.best_plain = max(plain, key=self.chosen.get)  # by validation, in the search
         lacking = {spec.seed for spec in missing(task, "final", finished)}
         self.seeds = [seed for seed in task.final_seeds if seed not in lacking]
-        self.finals = {
-            cell: final_values(named(cell), self.trials("final", cell), self.metric)
-            for cell in task.cells
+        self.finals = self._finals("final")
+        self.over_base = self._contrasts(self.finals, reference)
+        self.over_best = self._contrasts(self.finals, lambda cell: self.best_plain)
+        self.has_common = self.is_complete and not missing(task, "common", finished)
+        if self.has_common:
+            self.stages["common"] = plan(task, "common", finished)
+            self.finals_common = self._finals("common")
+            self.over_base_common = self._contrasts(self.finals_common, reference)
+
+    def _finals(self, stage):
+        return {
+            cell: final_values(named(cell), self.trials(stage, cell), self.metric)
+            for cell in self.task.cells
         }
-        self.over_base = self._contrasts(reference)
-        self.over_best = self._contrasts(lambda cell: self.best_plain)
 
     @property
     def is_complete(self):
@@ -115,7 +123,7 @@ class Outcome:
             spec
             for spec in self.stages[stage]
             if (dict(spec.params)["activation"], spec.arm) == cell
-            and (stage != "final" or spec.seed in self.seeds)
+            and (stage not in ("final", "common") or spec.seed in self.seeds)
         ]
         return finished_of(self.store, specs)
 
@@ -138,11 +146,12 @@ class Outcome:
         (trial,) = self.trials("cost", cell)
         return statistics.median(trial.measured.seconds or [0.0]), trial.measured.peak_bytes
 
-    def _contrasts(self, of):
+    @staticmethod
+    def _contrasts(finals, of):
         """Every cell against another one, with Holm's correction over all of them."""
-        pairs = [(named(cell), named(of(cell))) for cell in self.finals if of(cell) != cell]
-        found = {row.setting: row for row in contrasts(self.finals.values(), lambda _: pairs)}
-        return {cell: found.get(named(cell)) for cell in self.finals}
+        pairs = [(named(cell), named(of(cell))) for cell in finals if of(cell) != cell]
+        found = {row.setting: row for row in contrasts(finals.values(), lambda _: pairs)}
+        return {cell: found.get(named(cell)) for cell in finals}
 
     def rows(self, activation):
         """The settings of an activation as ``compare`` has them."""
@@ -155,20 +164,24 @@ class Outcome:
         return found
 
 
+def with_diverged(value, metric, num_diverged):
+    diverged = f" ({num_diverged} diverged)" if num_diverged else ""
+    return estimate_text(value, metric) + diverged
+
+
 def value_text(final):
-    diverged = f" ({len(final.diverged)} diverged)" if final.diverged else ""
-    return estimate_text(final.estimate, final.metric) + diverged
+    return with_diverged(final.estimate, final.metric, len(final.diverged))
 
 
-def summary_table(outcome):
+def summary_table(outcome, finals, over_base, rates):
     """One line for each activation: base, and the differences of the settings from it."""
     task, metric = outcome.task, outcome.metric
     settings = ["limit", "c0.1", task.annealed]
     body = []
     for activation in task.activations:
-        texts = [activation, value_text(outcome.finals[activation, BASE])]
+        texts = [activation, value_text(finals[activation, BASE])]
         for setting in settings:
-            contrast = outcome.over_base.get((activation, setting))
+            contrast = over_base.get((activation, setting))
             if contrast is None:
                 texts.append("is base")
                 continue
@@ -183,7 +196,7 @@ def summary_table(outcome):
         "seeds; differences from base are paired by seed, with their 95 % intervals, and bold if "
         "p ≤ 0.05 with Holm's correction over all settings of the task."
     )
-    title = f"{task.title}: {metric.title}{unit}"
+    title = f"{task.title}, {rates}: {metric.title}{unit}"
     return Table(title, ("activation", "base", *settings), tuple(body), note)
 
 
@@ -219,23 +232,23 @@ def ranking_table(outcome):
 
 
 def search_table(outcome):
-    """The validation metric at every rate."""
+    """The validation metric at every rate, after the last epoch."""
     task = outcome.task
     title = task.validation.replace("_", " ")
     metric = dataclasses.replace(outcome.metric, name=task.validation, title=title)
     body = []
     for cell in task.cells:
-        trials = outcome.trials("search", cell)
         texts = []
         for rate in task.rates:
-            at_rate = [trial for trial in trials if dict(trial.spec.params)["lr"] == rate]
-            final = final_values(named(cell), at_rate, metric)
+            trials = searched(task, cell, rate, outcome.store.finished)
+            learnt = [trial.metrics[task.validation][-1] for trial in trials if not trial.diverged]
             is_chosen = bool(outcome.chosen) and rate == outcome.chosen[cell][1]
-            texts.append(value_text(final) + " *" * is_chosen if at_rate else NONE)
+            text = with_diverged(estimate(learnt), metric, len(trials) - len(learnt))
+            texts.append(text + " *" * is_chosen if trials else NONE)
         body.append((*cell, *texts))
     columns = ("activation", "setting", *(f"lr={rate:g}" for rate in task.rates))
     ends = sum(rate in (task.rates[0], task.rates[-1]) for _, rate in outcome.chosen.values())
-    note = "Mean over the seeds of the search."
+    note = "After the last epoch, mean over the seeds of the search."
     if outcome.chosen:
         note += (
             f" * is the rate that was chosen. {ends} of the {len(body)} chosen rates are at an end "
@@ -293,10 +306,15 @@ def publish(name, task, folder):
         return f"**{task.title}.** Nothing is trained yet."
     store = TrialStore.open(folder / name / "store", readonly=True)
     outcome = Outcome(task, store)
-    sections, tables = [], []
+    sections, summaries = [], []
     if outcome.seeds:
-        tables = [summary_table(outcome), ranking_table(outcome)]
-        figures = [draw(outcome)]
+        own = outcome.finals, outcome.over_base, "each at its best rate"
+        summaries.append(summary_table(outcome, *own))
+        if outcome.has_common:
+            same = f"all at the rate {task.middle_rate:g}"
+            common = outcome.finals_common, outcome.over_base_common, same
+            summaries.append(summary_table(outcome, *common))
+        figures, tables = [draw(outcome)], [*summaries, ranking_table(outcome)]
         sections.append(Section("answer", "All activations", figures=figures, tables=tables))
     if outcome.is_complete:
         each = [
@@ -308,8 +326,15 @@ def publish(name, task, folder):
     sections += [search, Section("provenance", "Provenance", facts=facts(store))]
     write_page(MODERN / name, make_head(outcome), sections, formats=())
     tidy(store, outcome.stages).write_parquet(MODERN / name / "rows.parquet")
-    state = f"**{task.title}.** {outcome.progress()}"
-    return "\n\n".join([state, *map(to_markdown, tables)])
+    texts = [f"**{task.title}.** {outcome.progress()}"]
+    for table in summaries:
+        texts += [f"{table.title}:", bare_markdown(table)]
+    if summaries:
+        page = f"results/modern/{name}/report.md"
+        texts.append(
+            f"{summaries[0].note} Also [all settings in their order]({page}), with time and memory."
+        )
+    return "\n\n".join(texts)
 
 
 def main():

@@ -10,8 +10,8 @@ import argparse
 from pathlib import Path
 
 import polars as pl
-from pages import write_between
-from publish import PAPER, ROOT, bare_markdown, cell_name, endpoint, interval
+from pages import bare_markdown, write_between
+from publish import PAPER, ROOT, cell_name, endpoint, interval
 
 from qneurons.report import Results, rows_of
 from qneurons.report.comparisons import setting_order

@@ -199,7 +199,6 @@ def test_what_is_published(modern, publish, tmp_path):
     assert not any("**" in text for text in noisy)
     (relu,) = [line for line in lines if line.startswith("| relu |") and line.count("|") == 6]
     assert relu.count("is base") == 2
-    assert sum("the best plain one" in line for line in lines) == 1
     assert lines[0] == "before"
     assert lines[-1] == "after"
     rows = pytest.importorskip("polars").read_parquet(
@@ -211,6 +210,7 @@ def test_what_is_published(modern, publish, tmp_path):
         ("search", 48),  # without those of cost, and diverged trials have no epoch
     ]
     page = report(tmp_path)
+    assert page.count("the best plain one") == 1
     assert "plain activation in 1 of 4 comparisons of test accuracy and lose in 0" in page
     assert "a5/2 is the model with the q-activation with λ annealed from 5 over 2 epochs" in page
     assert "8 of the 8 chosen rates are at an end of the range" in page
@@ -221,6 +221,19 @@ def test_what_is_published(modern, publish, tmp_path):
     assert (
         finished(modern, tmp_path / "again" / "modern").keys() == finished(modern, tmp_path).keys()
     )
+
+
+def test_all_at_one_rate_may_stand_beside_each_at_its_own(modern, publish, tmp_path):
+    run_stages(modern, tmp_path, "cost", "search", "final")
+    assert "all at the rate" not in "\n".join(publish())
+    run_stages(modern, tmp_path, "common")
+    own, common = [
+        line for line in publish() if line.startswith("| elu |") and line.count("|") == 6
+    ]
+    assert own.split(" | ")[1].startswith("70.2")  # at 1
+    assert common.split(" | ")[1].startswith("60.2")  # at 2
+    assert all(line.split(" | ")[2].startswith("**+5.0") for line in (own, common))
+    assert "all at the rate 2: test accuracy" in report(tmp_path)
 
 
 def test_a_wrong_folder_is_not_taken_for_an_empty_store(publish, tmp_path, monkeypatch, capsys):
