@@ -328,7 +328,8 @@ def publish(name, task, folder):
     tidy(store, outcome.stages).write_parquet(MODERN / name / "rows.parquet")
     texts = [f"**{task.title}.** {outcome.progress()}"]
     for table in summaries:
-        texts += [f"{table.title}:", bare_markdown(table)]
+        caption = table.title.removeprefix(f"{task.title}, ")
+        texts += [f"{caption[0].upper()}{caption[1:]}.", bare_markdown(table)]
     if summaries:
         page = f"results/modern/{name}/report.md"
         texts.append(

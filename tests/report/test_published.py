@@ -2,6 +2,8 @@
 
 import re
 import statistics
+import sys
+import tarfile
 from collections import Counter
 from pathlib import Path
 
@@ -20,6 +22,7 @@ for package in ("scipy", "matplotlib"):
 
 from scipy import stats
 
+from qneurons.comparison.store import TrialStore
 from qneurons.report.claims import CURVED, attributions, judge
 from qneurons.report.claims.noise_or_limit import split_by_mean
 from qneurons.report.claims.verdicts import ANSWERS
@@ -46,6 +49,18 @@ def questions(publish):
     import publish_questions
 
     return publish_questions
+
+
+@pytest.fixture
+def modern(monkeypatch, tmp_path):
+    """The module that publishes modern networks, and a folder with their published stores."""
+    for folder in ("benchmarks", "examples"):
+        monkeypatch.syspath_prepend(ROOT / folder)
+    import publish_modern
+
+    with tarfile.open(ROOT / "results" / "modern" / "store.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    return publish_modern, tmp_path / "modern"
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +95,65 @@ def results_page():
 
 
 @pytest.fixture
-def findings(publish, questions, results, frame, study):
+def digits(modern):
+    """The outcome of the residual MLP."""
+    publish_modern, stores = modern
+    store = TrialStore.open(stores / "digits" / "store", readonly=True)
+    return publish_modern.Outcome(publish_modern.TASKS["digits"], store)
+
+
+@pytest.fixture
+def modern_findings(publish, digits):
+    """The phrases with numbers on modern networks that both pages have."""
+    gains = {cell: row for cell, row in digits.over_base.items() if row and cell[1] != "rrelu"}
+    better, worse = (
+        {cell for cell, row in gains.items() if row.outcome == outcome}
+        for outcome in ("better", "worse")
+    )
+    annealed = digits.task.annealed
+    assert better == {*(("elu", s) for s in ("limit", "c0.1", annealed)), ("tanh", "c0.1")}
+    assert worse == {("mish", annealed)}
+    ends = {cell: final.estimate.mean for cell, final in digits.finals.items()}
+    top, mean = max(ends.items(), key=lambda item: item[1])
+    assert top == ("gelu", "base")
+    return [
+        f"limit {publish.interval(gains['elu', 'limit'].gain)} points",
+        f"{publish.interval(gains['tanh', 'c0.1'].gain)} points",
+        f"no setting ends higher than GELU itself, at {100 * mean:.2f} %",
+    ]
+
+
+def test_modern_networks_at_one_rate(publish, digits):
+    common = digits.over_base_common
+    gains = {cell: row for cell, row in common.items() if row and cell[1] != "rrelu"}
+    better = {cell for cell, row in gains.items() if row.outcome == "better"}
+    settings = "limit", "c0.1", digits.task.annealed
+    assert better == {(f, setting) for f in ("elu", "tanh") for setting in settings}
+    assert not [cell for cell, row in gains.items() if row.outcome == "worse"]
+    ends = [final.estimate.mean for final in digits.finals_common.values()]
+    assert max(ends) == digits.finals["gelu", "base"].estimate.mean
+    lowest = sorted(digits.finals_common, key=lambda c: digits.finals_common[c].estimate.mean)[:2]
+    assert set(lowest) == {("elu", "base"), ("tanh", "base")}
+
+
+def test_tables_of_modern_networks_follow_from_the_published_stores(modern, tmp_path, monkeypatch):
+    publish_modern, stores = modern
+    page = tmp_path / "RESULTS.md"
+    page.write_text("<!-- modern -->\n<!-- /modern -->\n")
+    monkeypatch.setattr(publish_modern, "ROOT", tmp_path)
+    monkeypatch.setattr(publish_modern, "MODERN", tmp_path / "made")
+    monkeypatch.setattr(sys, "argv", ["publish_modern.py", str(stores)])
+    publish_modern.main()
+    assert page.read_text() in (ROOT / "RESULTS.md").read_text()
+    made, published = (
+        re.sub(r"- report made with: .*", "", (folder / "digits" / "report.md").read_text())
+        for folder in (tmp_path / "made", ROOT / "results" / "modern")
+    )
+    assert made == published
+
+
+@pytest.fixture
+def findings(publish, questions, results, frame, study, modern_findings):
     """The phrases with numbers that both pages have, computed from the rows."""
     outcomes = Counter(
         results.contrast(cell, setting, "base").outcome
@@ -164,6 +237,7 @@ def findings(publish, questions, results, frame, study):
         f"and {undecided} is undecided",
         f"p ≤ {ALPHA}",
         "CIFAR-10",
+        *modern_findings,
     ]
 
 
@@ -212,7 +286,7 @@ def variance_test(one, other):
 
 
 def test_every_number_of_the_results_is_computed_from_the_rows(
-    publish, questions, findings, results, frame, study
+    publish, questions, findings, results, frame, study, digits
 ):
     settings = {run.setting for run in study.runs}
     seeds = len({run.seed for run in study.runs})
@@ -387,6 +461,9 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
         "at the rate 0.1 were trained on a CPU in float32, all others on the H200 in tf32",
         *("6eb0707-dirty", "4209449", "7a503e6"),
         *moved_phrases,
+        f"and {publish.interval(digits.over_base_common['elu', 'limit'].gain)} points at the",
+        f"by the limit {publish.interval(digits.over_base_common['tanh', 'limit'].gain)} points",
+        f"{publish.interval(digits.over_base['mish', digits.task.annealed].gain)} points, but",
         f"with ELU {both(own, 'elu', 'dropout')} points",
         f"where they gained {both(printed, 'elu', 'dropout')} points at the paper's rate",
         f"with softplus {both(own, 'softplus', 'dropout')} points",
