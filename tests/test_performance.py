@@ -18,7 +18,7 @@ performance = pytest.importorskip("performance")
         ("cuda", BOTH, "takes {} times as long as the plain activation on an H200 in float32"),
         ("cpu", BOTH, "and {} times on a CPU. Evaluation"),
         ("cuda", EVALUATION, "it takes {} times as long as the plain activation on an H200"),
-        ("cpu", EVALUATION, "on an H200, and {} times on a CPU. [Performance]"),
+        ("cpu", EVALUATION, "in bfloat16, and {} times on a CPU. [Performance]"),
     ],
 )
 def test_the_readme_says_what_was_measured(device, which, words):
