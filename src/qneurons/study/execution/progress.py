@@ -41,10 +41,10 @@ class EpochCounts:
 
     def __init__(self, study: Study) -> None:
         self._epochs = study.epochs
-        self._kinds = {run.id: packable(run) for run in study.runs}
+        self._packable = {run.id: packable(run) for run in study.runs}
         self._runs = study.runs
-        self._alike = {run.id: run.kind for run in study.runs}  # in what means are over
-        self._done = dict.fromkeys(self._kinds, 0)
+        self._kinds = {run.id: run.kind for run in study.runs}
+        self._done = dict.fromkeys(self._packable, 0)
         self._accuracies: dict[str, float] = {}
         self._seconds: defaultdict[tuple[object, ...], float] = defaultdict(float)
         self._trained: Counter[tuple[object, ...]] = Counter()
@@ -66,7 +66,7 @@ class EpochCounts:
             else:
                 self._accuracies[record.run] = record.test_accuracy
         if records:
-            kind = self._kinds[records[0].run]
+            kind = self._packable[records[0].run]
             self._seconds[kind] += seconds
             self._trained[kind] += len(records)
 
@@ -85,7 +85,7 @@ class EpochCounts:
         if count:
             costs = {kind: self._seconds[kind] / num for kind, num in self._trained.items()}
             left = sum(
-                (self._epochs - epochs) * costs.get(self._kinds[run], seconds / count)
+                (self._epochs - epochs) * costs.get(self._packable[run], seconds / count)
                 for run, epochs in done.items()
             )
         return Progress(
@@ -102,10 +102,10 @@ class EpochCounts:
         )
 
     def _pack_accuracies(self, pack: Sequence[Run]) -> dict[str, dict[str, float]]:
-        kinds = {run.kind for run in pack}
+        kinds = {self._kinds[run.id] for run in pack}
         if len(kinds) > 1:  # means over learning rates would say little
             return {}
-        alike = [run for run in self._runs if self._alike[run.id] in kinds]
+        alike = [run for run in self._runs if self._kinds[run.id] in kinds]
         names = dict.fromkeys(run.activation for run in pack)
         return {
             name: setting_means([r for r in alike if r.activation == name], self._accuracies)
