@@ -1,13 +1,13 @@
 """Trains the networks of examples/ with every activation, each setting at its own learning rate.
 
-    python benchmarks/modern.py cost cifar --store STORE      # time and memory: alone on the GPU
+    python benchmarks/modern.py cost cifar --store STORE      # time and memory: alone on the device
     python benchmarks/modern.py search cifar --store STORE    # every setting at every rate
     python benchmarks/modern.py final cifar --store STORE     # every setting at its best rate
     python benchmarks/modern.py common cifar --store STORE    # and all at the middle rate
 
 and the same with gpt and digits; then publish_modern.py. Finished trials are in the store, and the
 same command goes on. ``--seconds 300`` begins no trial after 300 seconds; with 0 it only says how
-many are left. Several processes may run ``search`` and ``final`` at once: they share the trials.
+many are left. Several processes may run any stage but ``cost`` at once: they share the trials.
 cifar and gpt need torch and numpy alone, digits scikit-learn too.
 """
 
@@ -159,14 +159,14 @@ def best_rate(
 
 def plan(task: Task, stage: str, finished: Mapping[str, Finished]) -> list[Spec]:
     """The trials of a stage, seed by seed. Those of ``cost`` are the first of the search."""
-    seeds = task.final_seeds if stage in ("final", "common") else task.search_seeds
-    rates: dict[Cell, tuple[float, ...]] = dict.fromkeys(task.cells, task.rates)
-    if stage == "final":
-        rates = {cell: (best_rate(task, cell, finished)[1],) for cell in task.cells}
-    elif stage != "search":
-        rates = dict.fromkeys(task.cells, (task.middle_rate,))
-    if stage == "cost":
-        seeds = seeds[:1]
+    stages: dict[str, tuple[Sequence[int], Callable[[Cell], Sequence[float]]]] = {
+        "cost": (task.search_seeds[:1], lambda cell: [task.middle_rate]),
+        "search": (task.search_seeds, lambda cell: task.rates),
+        "final": (task.final_seeds, lambda cell: [best_rate(task, cell, finished)[1]]),
+        "common": (task.final_seeds, lambda cell: [task.middle_rate]),
+    }
+    seeds, rates_of = stages[stage]
+    rates = {cell: rates_of(cell) for cell in task.cells}
     return [
         make_spec(cell, rate, seed) for seed in seeds for cell in task.cells for rate in rates[cell]
     ]

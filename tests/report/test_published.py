@@ -123,7 +123,7 @@ def modern_findings(publish, digits):
     ]
 
 
-def test_modern_networks_at_one_rate(publish, digits):
+def test_modern_networks_at_one_rate(digits):
     common = digits.over_base_common
     gains = {cell: row for cell, row in common.items() if row and cell[1] != "rrelu"}
     better = {cell for cell, row in gains.items() if row.outcome == "better"}
