@@ -15,9 +15,10 @@ import statistics
 from collections import Counter
 from pathlib import Path
 
+import modern
 import polars as pl
 from archives import pack_stores
-from modern import BASE, RIVALS, TASKS, best_rate, missing, plan, searched
+from modern import BASE, RIVALS, best_rate, missing, plan, searched
 from pages import bare_markdown, write_between
 
 from qneurons.comparison.arms import Arm
@@ -344,8 +345,8 @@ def main():
     folder = parser.parse_args().store
     if not folder.is_dir():  # or RESULTS.md would say that nothing is trained
         parser.error(f"there is no folder {folder}; give the --store of modern.py")
-    texts = [publish(name, task, folder) for name, task in TASKS.items()]
-    stores = {name: folder / name / "store" for name in TASKS if (folder / name).exists()}
+    texts = [publish(name, task, folder) for name, task in modern.TASKS.items()]
+    stores = {name: folder / name / "store" for name in modern.TASKS if (folder / name).exists()}
     if stores:
         pack_stores(MODERN / "store.tar.xz", {f"modern/{n}/store": s for n, s in stores.items()})
     write_between(ROOT / "RESULTS.md", "modern", "\n\n".join(texts))

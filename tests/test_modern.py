@@ -145,7 +145,6 @@ def publish(modern, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     import publish_modern
 
-    monkeypatch.setattr(publish_modern, "TASKS", modern.TASKS)
     monkeypatch.setattr(publish_modern, "ROOT", tmp_path)
     monkeypatch.setattr(publish_modern, "MODERN", tmp_path / "modern")
     monkeypatch.setattr(sys, "argv", ["publish_modern.py", str(tmp_path)])

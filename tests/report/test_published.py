@@ -99,7 +99,7 @@ def digits(modern):
     """The outcome of the residual MLP."""
     publish_modern, stores = modern
     store = TrialStore.open(stores / "digits" / "store", readonly=True)
-    return publish_modern.Outcome(publish_modern.TASKS["digits"], store)
+    return publish_modern.Outcome(publish_modern.modern.TASKS["digits"], store)
 
 
 @pytest.fixture
