@@ -42,6 +42,19 @@ def test_final_values_by_cell_and_setting(frame):
     assert "parentheses" not in table.note
 
 
+def test_contrasts_with_settings_that_learn_nothing_survive_no_correction(make_frame):
+    def lost(size):
+        return lambda cell, s: size if (cell[3], s) == ("tanh", "c0.02") else 0.01 * (s != "base")
+
+    results = Results(make_frame(settings=SETTINGS, seeds=8, gain=lost(-0.8), loss_gain=lost(-3)))
+    told = tables.survival_text(results, "test_accuracy")
+    # 5 contrasts a cell: 3 over base and 2 over the limit; c0.02 of tanh is in two of them
+    assert told.startswith("Of 8 contrasts in test accuracy (2 with settings that learn nothing")
+    assert "(5 contrasts each)" in told
+    same = Results(make_frame(settings=SETTINGS, seeds=8, gain=0.01))
+    assert tables.survival_text(same, "test_accuracy").startswith("Of 10 contrasts in test accur")
+
+
 def test_losses_are_no_percentages(frame):
     table = tables.final_table(Results(frame), "train_loss")
     assert table.title.startswith("Training loss at epoch 3")

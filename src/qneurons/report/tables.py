@@ -32,7 +32,11 @@ COUNTS = ("runs", *STATES, "not begun")
 def learns_nothing(results: Results, cell: Cell, setting: str) -> str:
     """What tables show instead of the numbers of a setting that learns nothing, else nothing."""
     count = results.untrained(cell).get(setting, 0)
-    runs = len(results.final(cell, setting).values)
+    return idle_text(count, len(results.final(cell, setting).values))
+
+
+def idle_text(count: int, runs: int) -> str:
+    """That so many of these runs learn nothing; nothing if none."""
     return "learns nothing" + f" ({count} of {runs} runs)" * (count < runs) if count else ""
 
 
@@ -111,15 +115,18 @@ def survival_text(results: Results, metric: str) -> str:
 
     Nothing if there is no correction: of one contrast, or without a test.
     """
-    rows = results.contrasts[metric]
-    families = sorted(Counter(row.cell for row in rows).values())
-    within, overall, test = survivors(rows)
-    if len(rows) == 1 or test == "none":
+    everything = results.contrasts[metric]
+    families = sorted(Counter(row.cell for row in everything).values())
+    rows = [r for r in everything if results.learns(r.cell, r.setting, r.reference)]
+    if len(rows) < 2 or (found := survivors(rows))[-1] == "none":
         return ""
+    within, overall, test = found
+    idle = len(everything) - len(rows)
+    left_out = f" ({idle} with settings that learn nothing are left out)" if idle else ""
     return (
-        f"Of {len(rows)} contrasts in {METRICS[metric].title}, {within} have p ≤ 0.05 after the "
-        f"correction within their cell ({_span(families)} contrasts each), and {overall} after one "
-        f"over all {len(rows)} at once ({test} test)."
+        f"Of {len(rows)} contrasts in {METRICS[metric].title}{left_out}, {within} have p ≤ 0.05 "
+        f"after the correction within their cell ({_span(families)} contrasts each), and {overall} "
+        f"after one over all {len(rows)} at once ({test} test)."
     )
 
 

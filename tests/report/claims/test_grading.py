@@ -38,27 +38,32 @@ def test_the_effect_of_a_case_is_the_mean_of_its_contrasts(make_results):
     results = make_results(gain=gain, loss_gain=gain)
     accuracy, loss = lines(results)
     assert accuracy.startswith("test accuracy is higher in 2 of 3 cases, mean difference +0.0")
-    assert loss.startswith("training loss is lower in 2 of 3 cases, mean difference -0.0")
-    values = 100 * np.array(
-        [
+    assert loss.startswith("training loss is lower in 2 of 3 cases, mean difference -0.")
+    for line, metric, factor, form, unit in (
+        (accuracy, "test_accuracy", 100, "+.3f", "points"),
+        (loss, "train_loss", 1000, "+.3g", "thousandths"),
+    ):
+        values = factor * np.array(
             [
-                np.mean([results.differences(cell, s, "base", "test_accuracy")[k] for s in Q])
-                for k in range(4)
+                [
+                    np.mean([results.differences(cell, s, "base", metric)[k] for s in Q])
+                    for k in range(4)
+                ]
+                for cell in results.cells
             ]
-            for cell in results.cells
-        ]
-    )
-    assert f"mean difference {values.mean():+.3f} points" in accuracy
-    for sample, words in ((values.mean(axis=0), "over seeds"), (values.mean(axis=1), "over 3 cel")):
-        interval = stats.ttest_1samp(sample, 0).confidence_interval(0.95)
-        assert f"{interval_text(*interval, '+.3f')} {words}" in accuracy
+        )
+        assert f"mean difference {values.mean():{form}} {unit}" in line
+        samples = (values.mean(axis=0), "over seeds"), (values.mean(axis=1), "over 3 cells")
+        for sample, words in samples:
+            interval = stats.ttest_1samp(sample, 0).confidence_interval(0.95)
+            assert f"{interval_text(*interval, form)} {words}" in line
 
 
 def test_a_claim_of_no_gain_has_the_other_sign(make_results):
     results = make_results(gain={"a1": 0.01}, loss_gain={"a1": -0.01})
     accuracy, loss = lines(results, settings=("a1",), sign=-1)
-    assert accuracy.startswith("test accuracy is not higher in 0 of 3 cases")
-    assert loss.startswith("training loss is not lower in 3 of 3 cases")
+    assert accuracy.startswith("test accuracy is lower in 0 of 3 cases")
+    assert loss.startswith("training loss is higher in 3 of 3 cases")
 
 
 def test_settings_that_learn_nothing_have_a_sign_and_are_in_no_mean(make_results):
@@ -70,7 +75,8 @@ def test_settings_that_learn_nothing_have_a_sign_and_are_in_no_mean(make_results
     assert accuracy.startswith("test accuracy is higher in 2 of 3 cases, mean difference +0.2")
     assert "over 2 cells as a sample" in accuracy
     assert accuracy.endswith("with settings that learn nothing -29.200 points)")
-    assert "with settings that learn nothing +0.7" in loss
+    assert "with settings that learn nothing +7" in loss
+    assert loss.endswith(" thousandths)")
     assert told.endswith("nothing: mnist-mlp on digits, tanh, no dropout (a1)")
     # another setting of the same case learns, and gives it its sign
     assert lines(results)[0].startswith("test accuracy is higher in 3 of 3 cases")
@@ -110,8 +116,8 @@ def test_missing_runs_are_told(make_results):
     ("epochs", "lacking", "told"),
     [
         (20, (), ""),
-        (19, (), "in all 3 cells"),  # recorded every tenth epoch
-        (20, ("tanh",), "in mnist-mlp on digits, tanh, no dropout"),
+        (19, (), "all 3 of mnist-mlp on digits"),  # recorded every tenth epoch
+        (20, ("tanh",), "tanh without dropout in mnist-mlp on digits"),
     ],
 )
 def test_a_loss_that_stands_in_is_named(make_results, epochs, lacking, told):
@@ -119,7 +125,7 @@ def test_a_loss_that_stands_in_is_named(make_results, epochs, lacking, told):
     unknown = pl.when(~pl.col("activation").is_in(lacking)).then("train_loss_limit")
     results = Results(results.frame.with_columns(unknown))
     loss, accuracy, *rest = lines(results, settings=("base", "a9"), sign=-1, judge=cases.underfits)
-    assert loss.startswith("training loss without noise is not lower in ")
+    assert loss.startswith("training loss without noise is higher in ")
     assert "last epoch" not in loss
-    assert accuracy.startswith("test accuracy is not higher in ")
-    assert [line.rpartition(" for it ")[2] for line in rest] == [told] * bool(told)
+    assert accuracy.startswith("test accuracy is lower in ")
+    assert [line.rpartition(" stands in: ")[2] for line in rest] == [told] * bool(told)

@@ -8,7 +8,7 @@ from itertools import groupby, product
 from typing import get_args
 
 from qneurons.report.claims.cases import Answer, Case, Judge, over_base
-from qneurons.report.claims.grading import grade
+from qneurons.report.claims.grading import grade, learns
 from qneurons.report.claims.grid import EPOCHS, FLOOR, LEAST_EPOCHS, LINEAR, SEEDS, paper_cells
 from qneurons.report.claims.verdicts import (
     CANNOT_FAIL,
@@ -112,12 +112,16 @@ def judge_cases(claim: CaseClaim, results: Results) -> Verdict:
     reason = " ".join(_sentence(claim, name, count) for name, count in counts.items())
     if found:
         reason += f" At the last epoch alone: {_short(last.values())}."
+    learning = [case for case in found if all(learns(results, row) for row in case.effects)]
+    without = _count(claim, results, claimed, learning)
+    if settle(without.values()) != settle(counts.values()):
+        reason += f" Without cases in which a setting learns nothing: {_short(without.values())}."
     if (epoch := min((results.epoch(case.cell) for case in found), default=EPOCHS)) < EPOCHS:
         reason += f" Compared at epoch {epoch}; the paper trained for {EPOCHS}."
     parts = _parts(claim, found)
     if claim.floor:
         cells = dict.fromkeys(case.cell for case in found if _has(results, case.cell, FLOOR))
-        words = "the noise floor (limit, c0.02 and c0.1, which are base but for rounding)"
+        words = "the noise floor (limit, c0.02 and c0.1, which equal base but for rounding)"
         parts[words] = [over_base(results, cell, FLOOR) for cell in cells]
     graded = [
         f"{name}: {line}" if name else line
@@ -183,16 +187,18 @@ def _sentence(claim: CaseClaim, part: str, count: Count) -> str:
     if not count.answers:
         return f"{where}These data have none of the paper's {count.claimed} cases."
     needed, still = math.ceil(count.share * count.claimed), count.claimed - count.settled.total()
+    enough = count.claimed - needed + 1  # to refute it
 
-    def most(answer: Answer) -> str:
-        return f"; at most {count.most(answer)} can" if still else ""
+    def most(answer: Answer, wanted: int) -> str:
+        is_open = still and count.answers[answer] < wanted
+        return f" (at most {count.most(answer)} are possible)" if is_open else ""
 
+    missing = f", {count.missing} are missing" if count.missing else ""
     return (
-        f"{where}{count.answers['for']} of the paper's {count.claimed} cases {claim.yes} (the "
-        f"claim needs {needed}{most('for')}), {count.answers['against']} {claim.no} (more "
-        f"than {count.claimed - needed} refute it{most('against')}), "
-        f"{count.answers['unclear']} are unclear"
-        + (f", {count.missing} are missing from these data." if count.missing else ".")
+        f"{where}Of the paper's {count.claimed} cases {count.answers['for']} {claim.yes}, "
+        f"{count.answers['against']} {claim.no}, {count.answers['unclear']} are unclear{missing}. "
+        f"The claim needs {needed} of the first kind{most('for', needed)}, and {enough} of the "
+        f"second refute it{most('against', enough)}."
     )
 
 
