@@ -8,6 +8,7 @@ the tables are made anew. publish.py comes first, because these studies share ru
 
 import argparse
 from pathlib import Path
+from statistics import fmean
 
 import polars as pl
 from pages import bare_markdown, write_between
@@ -15,9 +16,10 @@ from publish import PAPER, ROOT, cell_name, endpoint, interval
 
 from qneurons.report import Results, rows_of
 from qneurons.report.comparisons import setting_order
-from qneurons.report.inference import estimate
+from qneurons.report.inference import ALPHA, estimate, holm, paired_test
 from qneurons.report.rendering import Table
-from qneurons.report.tables import mean_split_table
+from qneurons.report.results import GUESSING
+from qneurons.report.tables import idle_text, mean_split_table
 from qneurons.study.runs import PAPER_PROTOCOL
 from qneurons.study.spec import load_study
 from qneurons.study.store import RUN, Store
@@ -58,21 +60,21 @@ def read(name, *, with_paper=False):
     return rows
 
 
+def accuracy_text(runs):
+    """Mean test accuracy in %, or that the runs learn nothing."""
+    idle = (runs["train_loss"] > GUESSING).sum()
+    return idle_text(idle, len(runs)) or f"{100 * fmean(runs['test_accuracy']):.2f}"
+
+
 def normalisation_table(rows):
     """Test accuracy after the last epoch, by network and learning rate."""
-    means = (
-        rows.filter(epoch=rows["epoch"].max())
-        .group_by("network", "learning_rate", "setting")
-        .agg(percent=100 * pl.col("test_accuracy").mean())
-        .pivot("setting", index=["network", "learning_rate"], values="percent")
-        .sort("network", "learning_rate", descending=[False, True])
-    )
-    settings = sorted(means.columns[2:], key=setting_order)
+    last = rows.filter(epoch=rows["epoch"].max())
+    found = dict(last.group_by("network", "learning_rate", "setting"))
+    settings = sorted({setting for *_, setting in found}, key=setting_order)
+    lines = sorted({key[:2] for key in found}, key=lambda line: (line[0], -line[1]))
     body = [
-        (network, f"{rate:g}", *(f"{value:.2f}" for value in values))
-        for network, rate, *values in means.select(
-            "network", "learning_rate", *settings
-        ).iter_rows()
+        (network, f"{rate:g}", *(accuracy_text(found[network, rate, s]) for s in settings))
+        for network, rate in lines
     ]
     return Table("", ("network", "learning rate", *settings), tuple(body))
 
@@ -82,16 +84,16 @@ def with_rate(rows):
     return endpoint(rows).join(rows.select(*RUN, "learning_rate").unique(), on=RUN)
 
 
-def held_out_means(rows):
-    """Mean accuracy on held-out images, by cell, setting and learning rate."""
+def held_out_runs(rows):
+    """The endpoint of every run with held-out images, by cell, setting and learning rate."""
     ends = with_rate(rows.filter(pl.col("held_out") > 0))
-    return ends.group_by(*CHOICE, "learning_rate").agg(pl.col("test_accuracy").mean())
+    return dict(ends.group_by(*CHOICE, "learning_rate"))
 
 
 def chosen_rates(rows):
-    """By cell and setting: the rate with the best mean on held-out images, and this mean."""
-    best = held_out_means(rows).sort("test_accuracy").group_by(CHOICE).last()
-    return best.rows_by_key(CHOICE, unique=True)
+    """By cell and setting: the rate with the best mean on held-out images."""
+    means = sorted((fmean(runs["test_accuracy"]), key) for key, runs in held_out_runs(rows).items())
+    return {tuple(key): rate for _, (*key, rate) in means}
 
 
 def in_order(keys):
@@ -100,44 +102,56 @@ def in_order(keys):
 
 def held_out_table(rows):
     """Accuracy on held-out images by learning rate; that of the rate which is chosen is bold."""
-    found = {tuple(key): mean for *key, mean in held_out_means(rows).iter_rows()}
+    found = held_out_runs(rows)
     rates, chosen = sorted({rate for *_, rate in found}), chosen_rates(rows)
     body = []
     for key in in_order(chosen):
-        (activation, dropout, setting), (best, _) = key, chosen[key]
-        texts = {rate: f"{100 * found[*key, rate]:.2f}" for rate in rates if (*key, rate) in found}
-        texts[best] = f"**{texts[best]}**"
+        activation, dropout, setting = key
+        texts = {rate: accuracy_text(found[*key, rate]) for rate in rates if (*key, rate) in found}
+        texts[chosen[key]] = f"**{texts[chosen[key]]}**"
         cell = cell_name(activation, dropout=dropout)
         body.append((cell, setting, *(texts.get(rate, "") for rate in rates)))
     return Table("", ("cell", "setting", *(f"rate {rate:g}" for rate in rates)), tuple(body))
 
 
+def paired_gain(runs, base):
+    """The gain in test accuracy of every seed that both have."""
+    both = runs.join(base, on="seed", suffix="_base")
+    return both["test_accuracy"] - both["test_accuracy_base"]
+
+
 def rates_table(rows):
     """The gains over base if each setting has its own best rate, and at the printed one.
 
-    Only of cells in which every setting has been tested at its best rate.
+    Only of cells in which every setting has been tested at its best rate. A star marks p ≤ 0.05
+    after Holm's correction over all gains of the column.
     """
     tested = dict(with_rate(rows.filter(held_out=0)).group_by(*CHOICE, "learning_rate"))
-    rates = {key: rate for key, (rate, _) in chosen_rates(rows).items()}
+    rates = chosen_rates(rows)
     partial = {key[:2] for key, rate in rates.items() if (*key, rate) not in tested}
+    keys = in_order(key for key in rates if key[:2] not in partial)
     _, printed = PAPER_PROTOCOL["mnist-mlp"]
 
-    def gain(cell, setting, rate, base_rate):
-        if setting == "base":
-            return ""
-        runs, base = tested[*cell, setting, rate], tested[*cell, "base", base_rate]
-        both = runs.join(base, on="seed", suffix="_base")
-        return interval(estimate(both["test_accuracy"] - both["test_accuracy_base"]))
+    def gains(rate_of):
+        found = {}
+        for *cell, setting in keys:
+            if setting != "base":
+                runs, base = (tested[*cell, s, rate_of(*cell, s)] for s in (setting, "base"))
+                found[*cell, setting] = paired_gain(runs, base)
+        p = holm([paired_test(gain.to_numpy(), len(found))[1] for gain in found.values()])
+        return {
+            key: interval(estimate(gain)) + "*" * (q <= ALPHA)
+            for (key, gain), q in zip(found.items(), p, strict=True)
+        }
 
+    columns_of_gains = gains(lambda *key: rates[key]), gains(lambda *key: printed)
     body = []
-    for key in in_order(key for key in rates if key[:2] not in partial):
-        *cell, setting = key
-        activation, dropout = cell
-        rate, base_rate = rates[key], rates[*cell, "base"]
-        accuracy = tested[*key, rate]["test_accuracy"].mean()
-        gains = (gain(cell, setting, *both) for both in ((rate, base_rate), (printed, printed)))
+    for key in keys:
+        activation, dropout, setting = key
+        rate = rates[key]
+        texts = (column.get(key, "") for column in columns_of_gains)
         name = cell_name(activation, dropout=dropout)
-        body.append((name, setting, f"{rate:g}", f"{100 * accuracy:.2f}", *gains))
+        body.append((name, setting, f"{rate:g}", accuracy_text(tested[*key, rate]), *texts))
     columns = ("cell", "setting", "best rate", "test accuracy, %", "gain, each at its best rate")
     return Table("", (*columns, f"gain, both at {printed:g}"), tuple(body))
 
@@ -158,20 +172,21 @@ def moved_images_table(rows):
 
     def order(key):
         network, activation, dropout, augment, setting = key
-        return network, activation, dropout, augment != "none", augment, setting_order(setting)
+        return network, activation, dropout, len(augment), augment, setting_order(setting)
 
     body = []
     for key in sorted(ends, key=order):
         network, activation, dropout, augment, setting = key
         accuracy = estimate(ends[key]["test_accuracy"])
-        texts = (
-            interval(accuracy, form=".2f"),
-            *(f"{100 * x:.2f}" for x in best[key] + highest[key]),
-        )
+        base = ends.get((*key[:-1], "base"))
+        has_gain = base is not None and setting != "base"
+        gain = interval(estimate(paired_gain(ends[key], base)), form="+.2f") if has_gain else ""
+        peaks = (f"{100 * x:.2f}" for x in best[key] + highest[key])
         cell = cell_name(network, activation, dropout=dropout)
-        body.append((cell, augment, setting, str(accuracy.n), *texts))
-    columns = ("cell", "moves", "setting", "seeds", "epochs 91 to 100, %", "best epoch")
-    return Table("", (*columns, "highest of all"), tuple(body))
+        mean = interval(accuracy, form=".2f")
+        body.append((cell, augment, setting, str(accuracy.n), mean, gain, *peaks))
+    columns = ("cell", "moves", "setting", "seeds", "epochs 91 to 100, %", "gain over base")
+    return Table("", (*columns, "best epoch", "highest of all"), tuple(body))
 
 
 def read_moved():

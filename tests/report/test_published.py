@@ -24,7 +24,7 @@ from scipy import stats
 
 from qneurons.comparison.store import TrialStore
 from qneurons.report.claims import CURVED, attributions, judge
-from qneurons.report.claims.noise_or_limit import split_by_mean
+from qneurons.report.claims.noise_or_limit import attribute, split_by_mean
 from qneurons.report.claims.verdicts import ANSWERS
 from qneurons.report.comparisons import is_q
 from qneurons.report.inference import ALPHA, holm
@@ -178,15 +178,30 @@ def findings(publish, questions, results, frame, study, modern_findings):
         if cell.activation in CURVED and cell.dataset == "mnist"
     ]
     assert len(single) == num_cells
-    elu, dropped_elu, dropped_tanh = cifar = [c for c in results.cells if c.dataset == "cifar10"]
+    idle_losses = sum(
+        is_q(setting) and results.contrast(failed, setting, "base").outcome == "worse"
+        for setting in counts
+    )
+    assert idle_losses == 2  # which "two of which learn nothing" says
+    cifar = [cell for cell in results.cells if cell.dataset == "cifar10"]
+    free_elu, free_tanh, elu, tanh = cifar
     assert [(cell.activation, cell.dropout) for cell in cifar] == [
-        *(("elu", False), ("elu", True), ("tanh", True))
+        *(("elu", False), ("tanh", False), ("elu", True), ("tanh", True))
     ]
 
     def of_cifar(cell, setting):
         return publish.interval(results.contrast(cell, setting, "base").gain, form="+.2f")
 
-    at_end = {c: f"{100 * results.final(c, 'base').estimate.mean:.2f} %" for c in cifar}
+    def over(cell):
+        at_end = f"{100 * results.final(cell, 'base').estimate.mean:.2f} %"
+        name = NAMES.get(cell.activation, cell.activation)
+        return f"{of_cifar(cell, best)} points over {name} ({at_end})"
+
+    for cell in cifar:
+        gains = {s: results.contrast(cell, s, "base").gain.mean for s in results.settings(cell)[1:]}
+        assert max(gains, key=gains.get) == best
+    of_limit = {cell: results.contrast(cell, "limit", "base").outcome for cell in cifar}
+    assert of_limit == dict.fromkeys(cifar, "better") | {free_elu: "worse"}
     of_a5 = {
         row[0]: ends(row[4])[0]
         for row in questions.rates_table(questions.read("learning-rates", with_paper=True)).rows
@@ -197,26 +212,6 @@ def findings(publish, questions, results, frame, study, modern_findings):
     *verdicts, _ = judge(results)
     answers = Counter(verdict.answer for verdict in verdicts)
     holds, fails, undecided, cannot_hold, cannot_fail = (answers[answer] for answer in ANSWERS)
-    parts = {group.where: group.answer for group in attributions(results)[:-1]}
-    sources = {where: answer for where, answer in parts.items() if answer != "undecided"}
-    assert sources == {
-        "elu without dropout": "the noise",
-        "elu with dropout": "both",
-        "softplus with dropout": "the limit",
-        "tanh without dropout": "the noise",
-        "tanh with dropout": "both",
-    }
-    of_elu, of_tanh = (
-        group for group in attributions(results) if sources.get(group.where) == "the noise"
-    )
-    assert max(of_elu.limit.high, of_tanh.limit.high) < 0  # they lose by the limit
-    assert of_elu.total.low > 0 > of_tanh.total.high
-    of_limit = [
-        results.contrast(cell, "limit", "base").outcome
-        for cell in results.cells
-        if (cell.activation, cell.dropout) == ("tanh", True)
-    ]
-    assert of_limit == ["better", "unclear"]  # on CIFAR-10, and in the MLP
     return [
         f"{len(results.cells)} of the paper's {len({run.cell for run in study.runs})} cells",
         f"in {outcomes['better']} of {outcomes.total()} comparisons",
@@ -224,12 +219,12 @@ def findings(publish, questions, results, frame, study, modern_findings):
         f"{sum(counts.values())} of {failing} runs",
         f"gains in {len(still)} of {len(of_a5)} cells of the MNIST-MLP",
         *(
-            f"{of_cifar(cell, best)} points over {NAMES.get(cell.activation, cell.activation)} "
-            f"({at_end[cell]})"
-            for cell in cifar
+            f"{over(one)} {word} {over(other)}"
+            for one, word, other in (*((free_elu, "and", free_tanh), (elu, "and", tanh)),)
         ),
-        f"gains {of_cifar(dropped_elu, 'limit')} and {of_cifar(dropped_tanh, 'limit')} points",
-        f"{of_cifar(elu, 'limit')} points",
+        f"gains with tanh ({of_cifar(free_tanh, 'limit')} and {of_cifar(tanh, 'limit')} points)",
+        f"with ELU and dropout ({of_cifar(elu, 'limit')} points), but loses with ELU without",
+        f"dropout: {of_cifar(free_elu, 'limit')} points",
         f"{publish.interval(gain, form='+.2f')} points on average over {num_cells} cells",
         f"from {100 * min(single):+.2f} to {100 * max(single):+.2f} points in single cells",
         f"Of the paper's {len(verdicts)} claims, {holds} hold, {fails} do not hold, "
@@ -249,12 +244,78 @@ def check(text, phrases):
     assert not re.findall(r"\S*\d\S*", text)
 
 
-def test_every_number_of_the_readme_is_computed_from_the_rows(publish, findings, frame):
+def test_every_number_of_the_readme_is_computed_from_the_rows(
+    publish, questions, findings, results, frame
+):
     constant, _ = publish.difference(
         publish.endpoint(frame.filter(dataset="mnist")), "c0.1", "base"
     )
-    small = f"only {publish.interval(constant, form='+.2f')} points"
-    check(readme(), [*findings, small, "λ annealed from 9"])
+    table = questions.moved_images_table(questions.read_moved())
+    moves = {row[:3]: row[3:] for row in table.rows}
+    key = "cifar-cnn, elu, dropout", "shift=0.1 flip=horizontal"
+    seeds, mean, *_ = moves[*key, "base"]
+    highest = max(
+        final.estimate.mean
+        for final in results.finals["test_accuracy"]
+        if final.cell[:4] == ("cifar10", "cifar-cnn", True, "elu")
+    )
+    assert float(mean.split()[0]) > 100 * highest
+    phrases = [
+        f"only {publish.interval(constant, form='+.2f')} points",
+        "λ annealed from 9",
+        f"plain ELU with dropout has {mean.split()[0]} %",
+        f"adds {moves[*key, 'a9'][2]} points to that, with {seeds} seeds",
+    ]
+    check(readme(), [*findings, *phrases])
+
+
+def test_what_brings_the_gain(results):
+    """As the section on the noise or the limit says it, by network."""
+    groups = {group.where: group.answer for group in attributions(results)[:-1]}
+    assert groups == {
+        "elu without dropout": "the noise",
+        "elu with dropout": "both",
+        "softplus without dropout": "undecided",
+        "softplus with dropout": "the limit",
+        "tanh without dropout": "both",
+        "tanh with dropout": "both",
+    }
+    parts = {}
+    for cell in results.cells:
+        q = [s for s in results.settings(cell) if is_q(s)]
+        if cell.activation in CURVED and results.learns(cell, "base", "limit", *q):
+            found = attribute(results, "", [(cell, setting) for setting in q])
+            parts[cell.network, cell.activation, cell.dropout] = found.limit, found.noise
+
+    def signs(network, activation, dropout):
+        """Of the limit's part and the noise's, where their intervals leave out 0."""
+        return tuple(
+            (part.low > 0) - (part.high < 0) for part in parts[network, activation, dropout]
+        )
+
+    assert signs("cifar-cnn", "tanh", False) == signs("cifar-cnn", "tanh", True) == (1, 1)
+    for dropout in (False, True):
+        limit, noise = parts["cifar-cnn", "tanh", dropout]
+        assert limit.low > noise.high  # most of the gain
+    assert signs("mnist-mlp", "tanh", False) == (-1, 1)
+    assert signs("mnist-mlp", "tanh", True) == (-1, 0)
+    mlp = {c.dropout: c for c in results.cells if c[1::2][:2] == ("mnist-mlp", "tanh")}
+    gaining = {
+        dropout: {
+            s
+            for s in results.settings(cell)[1:]
+            if results.contrast(cell, s, "base").outcome == "better"
+        }
+        for dropout, cell in mlp.items()
+    }
+    assert gaining == {False: {"a5", "a9"}, True: set()}
+    assert signs("cifar-cnn", "elu", False) == (-1, 1)
+    assert signs("cifar-cnn", "elu", True) == (1, 1)
+    assert signs("mnist-cnn", "elu", False) == signs("mnist-cnn", "elu", True) == (1, 0)
+    assert signs("mnist-mlp", "elu", False) == (0, 1)
+    assert signs("mnist-mlp", "elu", True) == (1, 0)
+    assert signs("mnist-mlp", "softplus", False) == (0, 0)
+    assert signs("mnist-mlp", "softplus", True) == (1, 0)
 
 
 SETTINGS_OF_ORDINARY = 2 * 7 + 2  # two cells of the MLP in all settings, one of a CNN in two
@@ -381,7 +442,8 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
     held = questions.read("learning-rates").filter(pl.col("held_out") > 0)
     of_rates = questions.rates_table(questions.read("learning-rates", with_paper=True)).rows
     own, printed = (
-        {(*row[0].split(", "), row[1]): row[place] for row in of_rates} for place in (4, 5)
+        {(*row[0].split(", "), row[1]): row[place].rstrip("*") for row in of_rates}
+        for place in (4, 5)
     )
     assert own.keys() == {
         (f, dropout, setting)
@@ -400,29 +462,7 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
     assert tried.select("activation", "dropout", "learning_rate", "held_out").unique().rows() == [
         ("softplus", True, 0.1, 0)
     ]
-    moved = questions.read_moved()
-    moved_ends = publish.endpoint(moved)
-
-    def moved_gain(activation, setting):
-        seen = moved_ends.filter(activation=activation).pivot(
-            "setting", index="seed", values="test_accuracy"
-        )
-        return publish.interval(publish.estimate(seen[setting] - seen["base"]))
-
-    of_moved = {
-        (cell, moves == "none", setting): float(mean.split()[0])
-        for cell, moves, setting, _, mean, *_ in questions.moved_images_table(moved).rows
-    }
-    same = "mnist-cnn, elu, dropout"
-    moved_phrases = [
-        f"as there, with {moved['seed'].n_unique()} seeds",
-        f"The table has the mean over epochs {first} to {study.epochs} with its {level} interval",
-        f"plain ELU from {of_moved[same, True, 'base']} to {of_moved[same, False, 'base']} %",
-        f"that {moved['seed'].n_unique()} seeds can show: the limit {moved_gain('elu', 'limit')} "
-        f"and {moved_gain('elu', 'a5')} points over ELU, and {moved_gain('tanh', 'a5')} points "
-        "over tanh",
-        "the paper's 99.65 %",
-    ]
+    moved_phrases = phrases_on_moved_images(publish, questions, frame)
 
     def both(gains, *cell):
         return " and ".join(f"{gains[*cell, setting]}" for setting in ("limit", "a5"))
@@ -470,8 +510,8 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
         f"with ELU {both(own, 'elu', 'no dropout')} points",
         f"with softplus {both(own, 'softplus', 'no dropout')} points",
         f"with tanh {both(own, 'tanh', 'no dropout')} points",
-        f"tanh itself ends at {at_rate['tanh', 'no dropout', 'base']} %, below its "
-        f"{100 * tanh_itself:.2f} % at the paper's rate; over that gains "
+        f"tanh itself ends at {at_rate['tanh', 'no dropout', 'base']} % there, and at "
+        f"{100 * tanh_itself:.2f} % at the paper's rate. Over the latter gains "
         f"{float(at_rate['tanh', 'no dropout', 'a5']) - round(100 * tanh_itself, 2):+.2f} points",
         "at the rate 0.1 were trained on a CPU in float32, all others on the H200 in tf32",
         *("6eb0707-dirty", "4209449", "7a503e6"),
@@ -479,10 +519,10 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
         f"and {publish.interval(digits.over_base_common['elu', 'limit'].gain)} points at the",
         f"by the limit {publish.interval(digits.over_base_common['tanh', 'limit'].gain)} points",
         f"{publish.interval(digits.over_base['mish', digits.task.annealed].gain)} points, but",
-        f"with ELU {both(own, 'elu', 'dropout')} points",
-        f"where they gained {both(printed, 'elu', 'dropout')} points at the paper's rate",
-        f"with softplus {both(own, 'softplus', 'dropout')} points",
-        f"with tanh {both(own, 'tanh', 'dropout')} points",
+        f"ELU {both(own, 'elu', 'dropout')} points",
+        f"ELU with dropout gained {both(printed, 'elu', 'dropout')} points",
+        f"softplus gains {both(own, 'softplus', 'dropout')} points",
+        f"tanh loses: {both(own, 'tanh', 'dropout')} points",
         f"at its own rate, with {seeds} seeds, and tested",
         f"An ordinary training loop with batch normalisation at {rate} ends",
         f"and at {rate} is as good as",
@@ -504,7 +544,73 @@ def test_every_number_of_the_results_is_computed_from_the_rows(
         f"is {100 * gain_of_loop:+.2f} points over in the ordinary runs, and "
         f"{100 * gain_of_pack:+.2f} points in the packed ones",
     ]
-    check(results_page(), [*phrases, *findings])
+    best = [
+        results.contrast(cell, "a9", "base").gain.mean
+        for cell in results.cells
+        if cell.dataset == "cifar10"
+    ]
+    opening = [
+        f"in the {len(best)} cells that are trained (ELU and tanh, with and without dropout) it "
+        f"gains from {100 * min(best):+.2f} to {100 * max(best):+.2f} points",
+        f"gains in {len(best) - 1} of the {len(best)} cells on",  # which one loses is a finding
+        f"the {sum(row[1] != 'base' for row in of_rates)} gains of the column",
+    ]
+    check(results_page(), [*phrases, *findings, *opening])
+
+
+def phrases_on_moved_images(publish, questions, frame):
+    moved = questions.read_moved()
+    seeds = moved["seed"].n_unique()
+    table = {row[:3]: row[3:] for row in questions.moved_images_table(moved).rows}
+
+    def mean(cell, moves, setting="base"):
+        return float(table[cell, moves, setting][1].split()[0])
+
+    def gain(cell, moves, setting):
+        return table[cell, moves, setting][2]
+
+    cifar, mnist = "cifar-cnn, elu, dropout", "mnist-cnn, elu, dropout"
+    mirrored, all_moves = "shift=0.1 flip=horizontal", "rotation=5 shift=0.1 flip=both"
+    (of_mnist,) = {moves for cell, moves, _ in table if cell == mnist} - {"none"}
+    for cell, moves in ((cifar, mirrored), (mnist, of_mnist)):
+        same = dict(zip(("network", "activation"), cell.split(", ")[:2], strict=True))
+        plain = publish.endpoint(frame.filter(dropout=True, **same))
+        highest = (
+            100
+            * plain.group_by("setting").agg(pl.col("test_accuracy").mean())["test_accuracy"].max()
+        )
+        assert mean(cell, moves) > highest
+    for setting in ("base", "a9"):
+        for cell in (cifar, "cifar-cnn, elu, no dropout"):
+            assert mean(cell, all_moves, setting) < mean(cell, mirrored, setting)
+    assert max(mean(cell, m, s) for cell, m, s in table if "cifar" in cell) == mean(
+        cifar, mirrored, "a9"
+    )
+
+    def pairs(rows):
+        ends = publish.endpoint(rows.filter(network="cifar-cnn", activation="elu"))
+        both = ends.pivot("setting", index=["dropout", "protocol", "seed"], values="test_accuracy")
+        return both.with_columns(gain=pl.col("a9") - pl.col("base"))
+
+    def average(pairs):
+        by_seed = pairs.group_by("seed").agg(pl.col("gain").mean())["gain"]
+        return publish.interval(publish.estimate(by_seed), form="+.2f")
+
+    of_moved, as_they_are = pairs(moved), pairs(frame)
+    last = frame["epoch"].max()
+    return [
+        f"has the mean over epochs {last - last // 10 + 1} to {last} with its 95 % interval",
+        f"Moved images have {seeds} seeds",
+        f"with dropout from {mean(cifar, 'none')} to {mean(cifar, mirrored)} %",
+        f"in {(of_moved['gain'] > 0).sum()} of {len(of_moved)} pairs of runs: on average "
+        f"{average(of_moved)} points, where it gains {average(as_they_are)} points without moves",
+        f"best, at {mean(cifar, mirrored, 'a9')} %",
+        f"plain ELU from {mean(mnist, 'none')} to {mean(mnist, of_mnist)} %",
+        f"that {seeds} seeds can show: the limit {gain(mnist, of_mnist, 'limit')} and "
+        f"{gain(mnist, of_mnist, 'a5')} points over ELU, and "
+        f"{gain('mnist-cnn, tanh, dropout', of_mnist, 'a5')} points over tanh",
+        "the paper's 99.65 %",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -583,13 +689,21 @@ def test_every_number_of_the_headline_is_computed_from_the_rows(
     free = after["mnist-cnn-no-norm", str(rate)]
     slower, slowest = (after["mnist-cnn", at]["limit"] for at in ("0.02", "0.01"))
     printed = {v.claim.id: v.claim.level for v in judge(results)[-3:-1]}
+    table = questions.moved_images_table(questions.read_moved()).rows
     moved = {
         (cell.split(", ")[1], setting): (float(best), float(highest))
-        for cell, moves, setting, *_, best, highest in questions.moved_images_table(
-            questions.read_moved()
-        ).rows
-        if moves != "none"
+        for cell, moves, setting, *_, best, highest in table
+        if moves != "none" and cell.startswith("mnist")
     }
+    cifar = {
+        (moves, setting): float(best)
+        for cell, moves, setting, *_, best, _ in table
+        if cell == "cifar-cnn, elu, dropout"
+    }
+    shifted, mirrored, all_moves = list(dict.fromkeys(m for m, _ in cifar))[1:]
+    assert (shifted, mirrored) == ("shift=0.1", "shift=0.1 flip=horizontal")
+    assert all(cifar[m, "a9"] > cifar[m, "base"] for m in (shifted, mirrored, all_moves))
+    assert max(cifar[all_moves, s] for s in ("base", "a9")) < 82.9 < cifar[shifted, "base"]
     of_elu = {setting: numbers for (name, setting), numbers in moved.items() if name == "elu"}
     assert all(round(h - 100 * printed["mnist-best"], 2) >= 0 for _, h in of_elu.values())
     assert max(best for best, _ in moved.values()) < 100 * printed["mnist-best"]
@@ -597,14 +711,19 @@ def test_every_number_of_the_headline_is_computed_from_the_rows(
     check(
         headline(),
         [
-            f"Of the CNN's {len(cells)} cells {len({f.cell for f in of_cifar})} are trained",
+            f"Of the CNN's {len(cells)} cells {len({f.cell for f in of_cifar})} are trained, ELU",
             f"best mean is {publish.interval(top.best.estimate, form='.2f')} %, of q-ELU at in "
             f"epoch {top.best.epoch}",
             f"is {100 * rows_of_cifar['test_accuracy'].max():.2f} %. Plain ELU peaks at "
             f"{100 * plain_cifar.best.estimate.mean:.2f} %",
-            f"plain ELU has {of_elu['base'][0]} % in its best epoch, its limit "
+            f"has {of_elu['base'][0]} % in its best epoch, its limit "
             f"{of_elu['limit'][0]} % and {of_elu['a5'][0]:.2f} %",
-            f"with {questions.read_moved()['seed'].n_unique()} seeds",
+            f"and with {questions.read_moved()['seed'].n_unique()} seeds, plain ELU",
+            f"passes 82.9 %, with {questions.read_moved()['seed'].n_unique()} seeds and dropout",
+            f"plain ELU has {cifar[shifted, 'base']} % in its best epoch and "
+            f"{cifar[shifted, 'a9']} %; with shifts and mirroring {cifar[mirrored, 'base']} % and "
+            f"{cifar[mirrored, 'a9']:.2f} %",
+            f"it is less, {cifar[all_moves, 'base']} % and {cifar[all_moves, 'a9']} %",
             f"up to {max(h for _, h in of_elu.values()):.2f} %",
             f"tanh has {moved['tanh', 'base'][0]} % in its best epoch",
             *("CIFAR-10", f"MNIST, {100 * printed['mnist-best']:.2f} %"),
@@ -658,11 +777,9 @@ def test_the_whole_cells_are_those_that_the_page_names(results):
     (dropped,) = (NAMES.get(c.activation, c.activation) for c in there if c.dropout)
     names = f"({', '.join(others)} and {last} without dropout, {dropped} with dropout)"
     assert names in results_page()
-    cifar = [cell for cell in results.cells if cell.network == "cifar-cnn"]
-    assert [(cell.activation, cell.dropout) for cell in cifar] == [
-        *(("elu", False), ("elu", True), ("tanh", True))
-    ]
-    assert "(ELU without dropout, ELU and tanh with dropout)" in results_page()
+    cifar = {(c.activation, c.dropout) for c in results.cells if c.network == "cifar-cnn"}
+    assert cifar == {(name, dropout) for name in ("elu", "tanh") for dropout in (False, True)}
+    assert "(ELU and tanh, without and with dropout)" in results_page()
 
 
 def test_every_table_is_computed_from_the_rows(publish, questions, frame, study):
@@ -701,9 +818,9 @@ def test_what_decided_the_default_of_evaluation(frame):
     frame = frame.filter(pl.col("setting").str.contains("^[ca]"))
     ends = frame.filter((pl.col("epoch") == 100) & (pl.col("train_loss") < GUESSING))
     assert ends["lam"].max() < 0.18
-    assert all(abs(gain.mean) < 0.09 for *_, gain in gains_of_modes(ends, "_limit", ""))
+    assert all(abs(gain.mean) < 0.1 for *_, gain in gains_of_modes(ends, "_limit", ""))
     losses = gains_of_modes(ends, "_limit", "", "test_loss")
-    assert all(gain.mean < 0.15 or gain.low <= 0 for *_, gain in losses)  # × 100
+    assert all(gain.mean < 0.5 or gain.low <= 0 for *_, gain in losses)  # × 100
 
     a9 = {
         (network, activation, epoch, dropout): gain.mean
@@ -716,6 +833,7 @@ def test_what_decided_the_default_of_evaluation(frame):
     assert 0.1 < min(at_20) < max(at_20) < 0.7
     assert a9["cifar-cnn", "elu", 20, True] == pytest.approx(-0.8, abs=0.05)
     assert a9["cifar-cnn", "tanh", 20, True] == pytest.approx(-6.6, abs=0.05)
+    assert a9["cifar-cnn", "tanh", 20, False] == pytest.approx(-5.1, abs=0.05)
     assert a9["mnist-cnn", "tanh", 20, False] == pytest.approx(-2.4, abs=0.05)
     assert a9["mnist-cnn", "tanh", 5, False] == pytest.approx(-46, abs=0.5)
 
@@ -734,10 +852,10 @@ def test_what_decided_the_default_of_evaluation(frame):
 def test_what_decided_the_default_of_lam(publish, frame):
     table = publish.lam_table(frame)
     accuracy = {contrast: ends(cell) for contrast, _, cell, _ in table.rows}
-    loss = {contrast: ends(cell) for contrast, *_, cell in table.rows}
-    for contrast in ("c0.02 − limit", "c0.1 − c0.02"):
-        for low, high in (accuracy[contrast], loss[contrast]):
-            assert low < 0 < high
+    for pair in (("c0.02", "limit"), ("c0.1", "c0.02")):
+        for metric in ("test_accuracy", "test_loss"):
+            gain, _ = publish.difference(publish.endpoint(frame), *pair, metric)
+            assert gain.low < 0 < gain.high
     assert accuracy["a5 − c0.1"][0] > 0
 
 
@@ -765,14 +883,21 @@ def test_what_decided_which_setting_to_try_first(questions, results):
     assert of_tanh == {"cifar-cnn": {s for s in results.settings(cifar) if s != "base"}} | {
         "mnist-mlp": set()
     }
-    (tanh,) = (c for c in results.cells if (c.network, c.activation) == ("cifar-cnn", "tanh"))
-    for cell in (cifar, tanh):
-        gains = {s: results.contrast(cell, s, "base").gain.mean for s in results.settings(cell)[1:]}
-        assert max(gains, key=gains.get) == "a9"
+    means = {
+        (cell, setting): results.contrast(cell, setting, "base").gain.mean
+        for cell in results.cells
+        if cell.activation in CURVED
+        for setting in results.settings(cell)[1:]
+    }
+    for cell in (cell for cell in results.cells if cell.dataset == "cifar10"):
+        assert max(results.settings(cell)[1:], key=lambda s: means[cell, s]) == "a9"
     assert set.union(*better(("relu",), dropout=False).values()) == {"a5"}
-    means = questions.held_out_means(questions.read("learning-rates"))
-    means = means.filter(activation="elu", dropout=False)
-    at = {(setting, rate): mean for *_, setting, rate, mean in means.iter_rows()}
+    held_out = questions.held_out_runs(questions.read("learning-rates"))
+    at = {
+        (setting, rate): runs["test_accuracy"].mean()
+        for (activation, dropout, setting, rate), runs in held_out.items()
+        if (activation, dropout) == ("elu", False)
+    }
     _, printed = PAPER_PROTOCOL["mnist-mlp"]
     by_rate = {s: at[s, 10 * printed] - at[s, printed] for s in ("base", "limit", "a5")}
     assert by_rate["base"] < 0.0005 < 0.0025 < min(by_rate["limit"], by_rate["a5"])
@@ -784,8 +909,15 @@ def test_what_learns_nothing(questions):
         for setting, accuracy in zip(table.columns[2:], accuracies, strict=True):
             is_small = setting in ("limit", "c0.02", "c0.1", "c0.3")
             fails = (network, rate) == ("mnist-cnn", "0.05") and is_small
-            assert (float(accuracy) < 12) == fails
-            assert fails or float(accuracy) > 90
+            assert accuracy == "learns nothing" if fails else float(accuracy) > 90
+
+
+def test_a_rate_at_which_some_runs_learn_nothing_is_named(questions, frame):
+    runs = frame.filter(network="mnist-mlp", activation="elu", dropout=False, setting="base")
+    loss = pl.when(pl.col("seed") == 0).then(2.3).otherwise("train_loss")
+    lost = runs.with_columns(train_loss=loss, held_out=pl.lit(10_000, pl.Int64))
+    (row,) = questions.held_out_table(lost).rows
+    assert row[-1] == "**learns nothing (1 of 10 runs)**"
 
 
 def test_the_noise_gains_without_dropout_and_the_mean_with_it(questions):
@@ -813,6 +945,7 @@ def test_every_setting_is_tested_at_the_rate_that_held_out_images_choose(questio
     held_out = tested.with_columns(held_out=pl.lit(10_000, pl.Int64))
     base, limit = questions.rates_table(pl.concat([tested, held_out])).rows
     assert base[:3] == ("elu, no dropout", "base", "0.05")
+    assert limit[-2].endswith("*")
     assert limit[:3] == ("elu, no dropout", "limit", "0.5")
     own, common = (float(gain.split()[0]) for gain in limit[-2:])
     assert own - common == pytest.approx(2)
@@ -826,8 +959,12 @@ def test_moved_images_are_beside_those_of_the_paper(questions, frame):
     moved = one.with_columns(
         pl.col("test_accuracy") + 0.01, augment=pl.lit("shift=0.1"), protocol=pl.lit("moved")
     )
-    table = questions.moved_images_table(moved.filter(pl.col("seed") < 3))
-    before, after = table.rows
+    moved = moved.filter(pl.col("seed") < 3)
+    before, after = questions.moved_images_table(moved).rows
+    assert before[5] == after[5] == ""
+    alike = moved.with_columns(pl.col("test_accuracy") - 0.02, setting=pl.lit("base"))
+    *_, with_gain = questions.moved_images_table(pl.concat([moved, alike])).rows
+    assert with_gain[:6] == (*after[:5], "+2.00 [+2.00, +2.00]")
     cell = "cifar-cnn, elu, dropout"
     assert before[:4] == (cell, "none", "a9", "10")
     assert after[:4] == (cell, "shift=0.1", "a9", "3")
