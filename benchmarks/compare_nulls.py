@@ -47,8 +47,11 @@ def coarse(random, shape):
     return random.binomial(300, 0.9, shape) / 300 - 0.9
 
 
-def comparison(random, num_seeds, noise, grid=((),), slope=0.0, effect=0.0):
-    """Trials with an effect of the first setting; the points of a grid differ by ``slope``."""
+def comparison(random, num_seeds, noise, grid=((),), slope=0.0, effect=0.0, diverging=0.0):
+    """Trials with an effect of the first setting; the points of a grid differ by ``slope``.
+
+    A share of them diverges, whatever the setting.
+    """
     common = noise(random, (num_seeds, 1, 1))
     own = noise(random, (num_seeds, len(grid), len(ARMS)))
     points = slope * np.arange(len(grid))[:, None]
@@ -62,7 +65,8 @@ def comparison(random, num_seeds, noise, grid=((),), slope=0.0, effect=0.0):
             "val_accuracy": [val[seed, point, arm]],
         }
         spec = Spec(ARMS[arm].name, seed, grid[point])
-        trials.append(Finished(spec, spec.arm, Measured(numbers, [1.0], None, False), "", ""))
+        lost = bool(diverging) and random.random() < diverging
+        trials.append(Finished(spec, spec.arm, Measured(numbers, [1.0], None, lost), "", ""))
     return trials
 
 
@@ -95,6 +99,13 @@ CASES = {
     "10 seeds, 3 values that differ a little, at base's best": lambda r: claims(
         comparison(r, 10, normal, GRID, slope=0.002), GRID, best=False
     ),
+    **{
+        f"{seeds} seeds, {share:.0%} of the trials diverge": lambda r, seeds=seeds, share=share: (
+            claims(comparison(r, seeds, normal, diverging=share))
+        )
+        for share in (0.1, 0.3)
+        for seeds in (5, 10, 20)
+    },
     "stopped at the first claim of up to 10 seeds": lambda r: claims_at_some_time(
         comparison(r, 10, normal), 10
     ),

@@ -53,7 +53,7 @@ def test_a_loss_is_an_answer_too():
     base = around(0.8)
     found = answer(results({"base": base, "c0.1": [x - 0.02 for x in base]}))
     assert found.word == "it hurts"
-    assert found.sentence.startswith("Every setting hurts: the least harmful, c0.1, gives")
+    assert found.sentence.startswith("Every setting hurts: the least harmful is c0.1: test accurac")
     assert found.advice.startswith("Keep")
 
 
@@ -61,7 +61,7 @@ def test_no_effect_is_said_with_what_is_excluded():
     values = {"base": around(0.8), "c0.1": around(0.8, stream=1), "limit": around(0.7, stream=2)}
     found = answer(results(values))
     assert found.word == "no setting is shown to help"
-    assert "the best, c0.1, gives" in found.sentence
+    assert "No setting is shown to help. c0.1 comes closest: test accuracy +0.247" in found.sentence
     assert "No 95 % interval reaches a gain above +" in found.sentence
     assert "limit hurts" in found.sentence
     assert found.advice.startswith("Keep")
@@ -106,10 +106,26 @@ def test_diverged_trials_count_against_their_setting():
     assert answer(found).word == "no setting is shown to help"
     everything = results(values, diverged=[("c0.1", seed) for seed in range(10)])
     assert answer(everything).word == "it hurts"
-    assert "its trials diverged" in answer(everything).sentence
-    too_few = {"base": base[:2], "c0.1": base[:2]}
-    *_, row = results(too_few, diverged=[("c0.1", 0), ("c0.1", 1)]).at_best()
+    assert answer(everything).sentence.endswith(
+        "c0.1: 10 of 10 trials diverged, and 0 of base's (corrected p = 0.002)."
+    )
+    both = [(arm, seed) for arm in values for seed in (0, 1)]
+    *_, row = results({arm: x[:3] for arm, x in values.items()}, diverged=both).at_best()
+    assert row.contrast.test != "sign"  # no pair tells which of the two diverges more
     assert prospect(row, 1) == "needs two seeds that do not diverge"
+
+
+@pytest.mark.parametrize(
+    ("lost", "word", "p"), [(5, "no setting is shown to help", "0.062"), (6, "it helps", "0.031")]
+)
+def test_a_base_that_diverges_loses_where_there_are_enough_seeds(lost, word, p):
+    values = {"base": around(0.8, n=lost), "limit": around(0.8, n=lost, stream=1)}
+    found = answer(results(values, diverged=[("base", seed) for seed in range(lost)]))
+    assert found.word == word
+    assert (
+        f"0 of {lost} trials diverged, and {lost} of base's (corrected p = {p})" in found.sentence
+    )
+    assert ("smaller learning rate" in found.sentence) == (lost == 5)
 
 
 def test_the_final_value_is_the_mean_over_the_last_tenth_of_the_epochs():

@@ -56,7 +56,8 @@ RULE = (
     "Settings are compared with base seed by seed. The value of a trial is its mean over the last "
     "tenth of its epochs. A setting helps if p ≤ 0.05 in the exact sign-flip test (in the paired t "
     "test with very few or many seeds) after Holm's correction over all settings, and no more of "
-    "its trials diverge. p holds for the number of seeds that was fixed before anybody looked."
+    "its trials diverge. If one of a pair of trials diverged, p is of the sign test, in which that "
+    "trial loses. p holds for the number of seeds that was fixed before anybody looked."
 )
 
 

@@ -225,6 +225,8 @@ def prospect(row: Row, family: int) -> str:
         return ""
     if contrast.outcome != "unclear":
         return contrast.outcome
+    if contrast.test == "sign":
+        return "unclear; with a smaller learning rate fewer trials would diverge"
     if contrast.gain.n < 2:
         return "needs two seeds" + " that do not diverge" * bool(sum(contrast.diverged))
     if not any(contrast.by_seed.values()):
@@ -249,21 +251,22 @@ def answer(results: Results) -> Answer:
     """The answer at the best parameters of each arm."""
     _, *rows = results.at_best()
     better, worse = ([r for r in rows if _outcome(r) == word] for word in ("better", "worse"))
-    measured = [row.contrast for row in rows if row.contrast and row.contrast.gain.n >= 2]
+    compared = [row.contrast for row in rows if row.contrast]
+    measured = [contrast for contrast in compared if contrast.gain.n >= 2]
     keep = "Keep the activation that the model has."
-    if not (better or worse or measured):
+    if not (measured or any(contrast.test == "sign" for contrast in compared)):
         sentence = f"There are too few seeds to compare {results.metric.title}."
         return Answer(UNSETTLED, sentence, "Run more seeds, at least three.")
-    top = max(better or rows, key=_mean_gain)
+    top = max(better or rows, key=_merit)
     if better:
         others = [row.arm.name for row in better if row is not top]
         also = f" {listed(others)} help{'s' * (len(others) == 1)} too." if others else ""
         return Answer(HELPS, f"{top.arm.name} helps: {_gain_text(top)}.{also}", advice(top))
     if len(worse) == len(rows):
-        least = f"the least harmful, {top.arm.name}, gives {_gain_text(top)}"
+        least = f"the least harmful is {top.arm.name}: {_gain_text(top)}"
         return Answer(HURTS, f"Every setting hurts: {least}.", keep)
     sentence = (
-        f"No setting is shown to help: the best, {top.arm.name}, gives {_gain_text(top)}: "
+        f"No setting is shown to help. {top.arm.name} comes closest: {_gain_text(top)}; "
         f"{prospect(top, len(rows))}."
     )
     if top.contrast and top.contrast.p <= ALPHA < top.contrast.p_holm:
@@ -295,8 +298,12 @@ def _outcome(row: Row) -> str:
     return row.contrast.outcome if row.contrast else "unclear"
 
 
-def _mean_gain(row: Row) -> float:
-    return row.contrast.gain.mean if row.contrast and row.contrast.gain.n else -math.inf
+def _merit(row: Row) -> tuple[float, ...]:
+    """Diverges less often than base; then its mean gain."""
+    if (contrast := row.contrast) is None:
+        return (-math.inf,)
+    fewer = contrast.diverged[1] - contrast.diverged[0]
+    return fewer, contrast.gain.mean if contrast.gain.n else -math.inf
 
 
 def _unit(metric: Metric) -> str:
@@ -305,11 +312,17 @@ def _unit(metric: Metric) -> str:
 
 def _gain_text(row: Row) -> str:
     contrast = row.contrast
-    if contrast is None or not contrast.difference.n:
-        return "no number, because its trials diverged"
-    mean, interval = difference_texts(contrast.difference, contrast.metric)
-    unit, equals = _unit(contrast.metric), "= " * (contrast.p_holm >= 0.001)
-    return (
-        f"{contrast.metric.title} {mean} {interval}{unit} against base over "
-        f"{counted(contrast.difference.n, 'seed')} (corrected p {equals}{p_text(contrast.p_holm)})"
-    )
+    if contrast is None:
+        return "nothing was compared"
+    parts = []
+    if contrast.difference.n:
+        mean, interval = difference_texts(contrast.difference, contrast.metric)
+        seeds = counted(contrast.difference.n, "seed")
+        parts = [f"{contrast.metric.title} {mean} {interval}{_unit(contrast.metric)} against base"]
+        parts[0] += f" over {seeds}"
+    if contrast.test == "sign":
+        own, of_base = contrast.diverged
+        trials = counted(contrast.seeds, "trial")
+        parts.append(f"{own} of {trials} diverged, and {of_base} of base's")
+    equals = "= " * (contrast.p_holm >= 0.001)
+    return f"{', '.join(parts)} (corrected p {equals}{p_text(contrast.p_holm)})"

@@ -4,8 +4,8 @@ Which runs are compared. A cell is everything that a run depends on except setti
 settings are compared up to one epoch: the last one that at least half of its runs reached. The
 final value of a run is its mean over the last tenth of these epochs (91 to 100 of 100), at least
 over the last one. Runs that did not reach the epoch are incomplete. They are counted, but no mean
-includes them. Diverged runs have no final value. They are counted beside the mean, and the outcome
-of a contrast depends on them.
+includes them. Diverged runs have no final value. They are counted beside the mean, and in a
+contrast they lose against their partners that did not diverge.
 
 Which epochs. The training loss is recorded after some epochs only, and older runs have more of
 them. So means and curves of a cell use the epochs that all its compared runs have. If the last
@@ -18,7 +18,7 @@ one cell and metric: one panel of the paper's figures is one family, and claims 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import NamedTuple
 
@@ -26,14 +26,14 @@ import numpy as np
 import polars as pl
 from scipy import stats  # type: ignore[import-untyped]
 
-from qneurons.report.inference import ALPHA, Estimate, estimate, holm, paired_test
+from qneurons.report.inference import ALPHA, Estimate, estimate, holm, paired_test, sign_test
 from qneurons.schedules import Constant
 from qneurons.study.errors import StudyError
 from qneurons.study.runs import parse_setting
 from qneurons.study.store import CELL, RUN
 
 STATES = ("compared", "incomplete", "diverged")  # of a run
-MIN_PAIRS = 3  # with fewer seeds, "no gain" and "more runs diverge" are never concluded
+MIN_PAIRS = 3  # with fewer seeds, "no gain" is never concluded
 
 
 class Cell(NamedTuple):
@@ -249,12 +249,13 @@ class Contrast:
     reference: str
     metric: Metric
     difference: Estimate  # setting - reference, in the units of the metric
-    test: str  # "sign-flip" | "paired t" | "none"
+    test: str  # "sign-flip" | "paired t" | "sign" | "none"
     p: float
     p_holm: float
     diverged: tuple[int, int]  # runs of the setting and of the reference, over the common seeds
     seeds: int  # common seeds: both runs are compared or diverged
     by_seed: Mapping[int, float] = field(repr=False)  # the difference of each pair
+    lead: int = 0  # how many more seeds are won than lost; who alone diverges loses
 
     @property
     def gain(self) -> Estimate:
@@ -270,16 +271,13 @@ class Contrast:
     def outcome(self) -> str:
         """``"better"``, ``"worse"`` or ``"unclear"`` at the level 0.05 after Holm's correction.
 
-        A setting with more diverged runs than its reference is never better. If the excess is
-        larger than the number of remaining pairs, and there are at least three common seeds, the
-        setting is worse, whatever the pairs say.
+        The side with more diverged runs is never better.
         """
         more = self.diverged[0] - self.diverged[1]
-        if abs(more) > self.difference.n and self.seeds >= MIN_PAIRS:
-            return "worse" if more > 0 else "better"
-        if self.p_holm <= ALPHA and self.gain.mean > 0 and more <= 0:
+        lead = self.lead if self.test == "sign" else self.gain.mean
+        if self.p_holm <= ALPHA and lead > 0 and more <= 0:
             return "better"
-        if self.p_holm <= ALPHA and self.gain.mean < 0 and more >= 0:
+        if self.p_holm <= ALPHA and lead < 0 and more >= 0:
             return "worse"
         return "unclear"
 
@@ -306,15 +304,26 @@ def contrasts(finals: Iterable[Final], pairs: Pairs = declared_pairs) -> list[Co
     for _, group in groupby(finals, key=lambda final: (final.cell, final.metric.name)):
         by_setting = {final.setting: final for final in group}
         declared = [(by_setting[s], by_setting[r]) for s, r in pairs(list(by_setting))]
-        differences = [paired(a, b) for a, b in declared]
-        tests = [paired_test(np.array([*d.values()]), len(declared)) for d in differences]
-        family = zip(declared, differences, tests, holm([p for _, p in tests]), strict=True)
-        for (a, b), by_seed, (test, p), p_holm in family:
-            both = {*a.values, *a.diverged} & {*b.values, *b.diverged}
-            diverged = (len(both & {*a.diverged}), len(both & {*b.diverged}))
-            end = estimate(by_seed.values()), test, p, p_holm, diverged, len(both), by_seed
-            found.append(Contrast(a.cell, a.setting, b.setting, a.metric, *end))
+        tested = [_contrast(a, b, len(declared)) for a, b in declared]
+        corrected = holm([row.p for row in tested])
+        found += [replace(row, p_holm=p) for row, p in zip(tested, corrected, strict=True)]
     return found
+
+
+def _contrast(a: Final, b: Final, family: int) -> Contrast:
+    """Without a correction, as one of so many."""
+    by_seed = paired(a, b)
+    both = {*a.values, *a.diverged} & {*b.values, *b.diverged}
+    lost, won = both & {*a.diverged}, both & {*b.diverged}
+    better = [(d > 0) == a.metric.higher for d in by_seed.values() if d]
+    wins, losses = len(won - lost) + sum(better), len(lost - won) + better.count(False)
+    if lost == won:
+        test, p = paired_test(np.array([*by_seed.values()]), family)
+    else:
+        test, p = "sign", sign_test(wins, losses)
+    counts = (len(lost), len(won)), len(both), by_seed, wins - losses
+    end = estimate(by_seed.values()), test, p, p, *counts
+    return Contrast(a.cell, a.setting, b.setting, a.metric, *end)
 
 
 def survivors(rows: Sequence[Contrast]) -> tuple[int, int, str]:
@@ -322,7 +331,12 @@ def survivors(rows: Sequence[Contrast]) -> tuple[int, int, str]:
 
     Also the test of the latter: so many contrasts may be too many for the sign-flip test.
     """
-    tests = [paired_test(np.array([*row.by_seed.values()]), len(rows)) for row in rows]
+    tests = [
+        (row.test, row.p)
+        if row.test == "sign"
+        else paired_test(np.array([*row.by_seed.values()]), len(rows))
+        for row in rows
+    ]
     within = sum(row.p_holm <= ALPHA for row in rows)
     overall = sum(p <= ALPHA for p in holm([p for _, p in tests]))
     return within, overall, Counter(name for name, _ in tests).most_common(1)[0][0]

@@ -134,7 +134,9 @@ def _no_help(gains: Mapping[str, Gains], names: Mapping[Cell, str]) -> str:
     failure = f"{alone} is not shown to help" if alone else "No setting is shown to help"
     unclear = [row for row in measured if row.outcome == "unclear"]
     if not unclear:
-        reason = ", because no seed has both base and another setting" * (not measured)
+        lost = any(sum(row.diverged) for row in rows)
+        why = "too many runs diverged" if lost else "no seed has both base and another setting"
+        reason = f", because {why}" * (not measured)
     elif max(row.gain.n for row in measured) < 2:
         failure = f"One seed cannot show whether {alone or 'a setting'} helps"
         reason = f": {best(unclear)}"

@@ -3,6 +3,10 @@
 The paired test is the exact sign-flip test for up to 16 pairs, if its smallest possible p,
 2^(1 - n), can reach the level after Holm's correction. Otherwise (very few pairs, or many) it is
 the paired t test. The choice depends only on the numbers of pairs and contrasts, not on values.
+
+If a run of one side diverged and its partner did not, there is no difference to average. Then it is
+the sign test, in which the run that diverged loses. Which pairs these are does not depend on which
+run of a pair is called the setting and which the reference, so p keeps its meaning.
 """
 
 import math
@@ -62,6 +66,11 @@ def sign_flip(differences: NDArray[np.float64]) -> float:
     sums = np.abs(_signs(len(differences)) @ differences)
     tolerance = 1e-9 * np.abs(differences).sum()  # rounding must not break ties
     return float(np.mean(sums >= abs(differences.sum()) - tolerance))
+
+
+def sign_test(wins: int, losses: int) -> float:
+    """The exact two-sided p of a number of pairs that are won, if either side is as likely."""
+    return float(stats.binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
 
 
 @cache  # most contrasts have the same number of pairs

@@ -103,8 +103,9 @@ def contrast_table(results: Results, metric: str) -> Table:
     note = (
         "Setting minus reference, paired by seed: the mean, its 95 % t-interval, the mean at the "
         "last epoch, p of the exact sign-flip test or of the paired t test, and p after Holm's "
-        "correction over the contrasts of the cell. A setting with more diverged runs than its "
-        "reference is never better; diverged runs are counted over the seeds that both have. "
+        "correction over the contrasts of the cell. Where one run of a pair diverged, p is of the "
+        "sign test over the seeds that both have, in which that run loses. The side with more "
+        "diverged runs is never better. "
         f"{survival_text(results, metric)}"
     )
     return table_by_cell(title, [row.cell for row in rows], columns, body, note, num_heads=1)

@@ -130,7 +130,11 @@ def test_names_from_outside_are_drawn_as_they_are():
 
 def test_a_setting_whose_runs_all_diverged_is_worse_without_a_number():
     ((key, row),) = gain(mean=math.nan, half=math.nan).items()
-    lost = replace(row, difference=replace(row.difference, n=0), diverged=(10, 0))
+    lost = replace(
+        row,
+        **{"difference": replace(row.difference, n=0), "diverged": (10, 0)},
+        **{"test": "sign", "p_holm": 0.002, "lead": -10},
+    )
     (ax,) = draw_gains({key: lost}, ["a1"]).axes
     ((words, patch),) = tiles(ax).values()
     assert words == "–"
