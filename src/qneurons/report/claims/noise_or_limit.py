@@ -13,6 +13,7 @@ from qneurons.report.claims.grid import LINEAR
 from qneurons.report.claims.verdicts import OPEN, Claim, Verdict, lack
 from qneurons.report.comparisons import METRICS, MIN_PAIRS, Cell, Contrast, is_q
 from qneurons.report.inference import ALPHA, Estimate, estimate, holm, paired_test
+from qneurons.report.rendering import listed
 from qneurons.report.results import Results
 from qneurons.study.runs import parse_setting
 
@@ -138,8 +139,11 @@ def judge_question(results: Results) -> Verdict:
     answers = Counter(group.answer for group in groups)
     decided = answers.keys() - {OPEN}
     answer = next(iter(decided)) if len(decided) == 1 else DIFFERS if decided else OPEN
-    counts = ", ".join(f"{name} in {count}" for name, count in answers.items())
-    reason = [f"Of {len(groups)} groups (an activation, with or without dropout): {counts}."]
+    by_answer = (
+        f"{answer} in {listed([group.where for group in groups if group.answer == answer])}"
+        for answer in answers
+    )
+    reason = [f"What gains, on average over cells: {'; '.join(by_answer)}."]
     last = {group.where: group.answer for group in attributions(results.last_epoch)}
     changed = [(g.where, last.get(g.where, OPEN)) for g in groups if last.get(g.where) != g.answer]
     if changed:
