@@ -116,13 +116,23 @@ def modes_table(frame, metric, factor, form):
 
 
 def lam_table(frame):
-    """Settings against each other, each evaluated in the limit, as the library does."""
-    ends, rows = endpoint(frame), []
-    for one, other in LAM_PAIRS:
-        accuracy, cells = difference(ends, one, other, "test_accuracy_limit")
-        loss, _ = difference(ends, one, other, "test_loss_limit")
-        numbers = (interval(accuracy), interval(loss, 1000, "+.2f"))
-        rows.append((f"{one} − {other}", str(cells), *numbers))
+    """Settings against each other, each evaluated in the limit, as the library does.
+
+    In parentheses the last epoch alone.
+    """
+    ends, last = endpoint(frame), endpoint(frame.filter(epoch=frame["epoch"].max()))
+
+    def text(pair, metric, factor, form):
+        mean, _ = difference(ends, *pair, metric)
+        at_last, _ = difference(last, *pair, metric)
+        return f"{interval(mean, factor, form)} ({factor * at_last.mean:{form}})"
+
+    rows = []
+    for pair in LAM_PAIRS:
+        _, cells = difference(ends, *pair)
+        accuracy = text(pair, "test_accuracy_limit", 100, "+.3f")
+        loss = text(pair, "test_loss_limit", 1000, "+.2f")
+        rows.append((" − ".join(pair), str(cells), accuracy, loss))
     return Table("", ("contrast", "cells", "test accuracy, points", "test loss × 1000"), (*rows,))
 
 

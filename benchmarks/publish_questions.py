@@ -68,8 +68,7 @@ def accuracy_text(runs):
 
 def normalisation_table(rows):
     """Test accuracy after the last epoch, by network and learning rate."""
-    last = rows.filter(epoch=rows["epoch"].max())
-    found = dict(last.group_by("network", "learning_rate", "setting"))
+    found = dict(last_epoch(rows).group_by("network", "learning_rate", "setting"))
     settings = sorted({setting for *_, setting in found}, key=setting_order)
     lines = sorted({key[:2] for key in found}, key=lambda line: (line[0], -line[1]))
     body = [
@@ -114,6 +113,10 @@ def held_out_table(rows):
     return Table("", ("cell", "setting", *(f"rate {rate:g}" for rate in rates)), tuple(body))
 
 
+def last_epoch(rows):
+    return rows.filter(epoch=rows["epoch"].max())
+
+
 def paired_gain(runs, base):
     """The gain in test accuracy of every seed that both have."""
     both = runs.join(base, on="seed", suffix="_base")
@@ -124,34 +127,43 @@ def rates_table(rows):
     """The gains over base if each setting has its own best rate, and at the printed one.
 
     Only of cells in which every setting has been tested at its best rate. A star marks p ≤ 0.05
-    after Holm's correction over all gains of the column.
+    after Holm's correction over all gains of the column. In parentheses the last epoch alone.
     """
-    tested = dict(with_rate(rows.filter(held_out=0)).group_by(*CHOICE, "learning_rate"))
+    at_end, at_last = (
+        dict(with_rate(part.filter(held_out=0)).group_by(*CHOICE, "learning_rate"))
+        for part in (rows, last_epoch(rows))
+    )
     rates = chosen_rates(rows)
-    partial = {key[:2] for key, rate in rates.items() if (*key, rate) not in tested}
+    partial = {key[:2] for key, rate in rates.items() if (*key, rate) not in at_end}
     keys = in_order(key for key in rates if key[:2] not in partial)
     _, printed = PAPER_PROTOCOL["mnist-mlp"]
 
-    def gains(rate_of):
+    def gains(tested, rate_of):
+        """The gain of every setting over base, and its star."""
         found = {}
         for *cell, setting in keys:
             if setting != "base":
                 runs, base = (tested[*cell, s, rate_of(*cell, s)] for s in (setting, "base"))
                 found[*cell, setting] = paired_gain(runs, base)
         p = holm([paired_test(gain.to_numpy(), len(found))[1] for gain in found.values()])
+        stars = ("*" * (q <= ALPHA) for q in p)
+        return dict(zip(found, zip(map(estimate, found.values()), stars, strict=True), strict=True))
+
+    def texts_of(rate_of):
+        last = gains(at_last, rate_of)
         return {
-            key: interval(estimate(gain)) + "*" * (q <= ALPHA)
-            for (key, gain), q in zip(found.items(), p, strict=True)
+            key: f"{interval(gain)}{star} ({100 * last[key][0].mean:+.3f}{last[key][1]})"
+            for key, (gain, star) in gains(at_end, rate_of).items()
         }
 
-    columns_of_gains = gains(lambda *key: rates[key]), gains(lambda *key: printed)
+    columns_of_gains = texts_of(lambda *key: rates[key]), texts_of(lambda *key: printed)
     body = []
     for key in keys:
         activation, dropout, setting = key
         rate = rates[key]
         texts = (column.get(key, "") for column in columns_of_gains)
         name = cell_name(activation, dropout=dropout)
-        body.append((name, setting, f"{rate:g}", accuracy_text(tested[*key, rate]), *texts))
+        body.append((name, setting, f"{rate:g}", accuracy_text(at_end[*key, rate]), *texts))
     columns = ("cell", "setting", "best rate", "test accuracy, %", "gain, each at its best rate")
     return Table("", (*columns, f"gain, both at {printed:g}"), tuple(body))
 
@@ -162,8 +174,10 @@ def moved_images_table(rows):
     paper = pl.read_parquet(PAPER / "rows.parquet").filter(augment="none")
     paper = paper.join(rows, on=["network", "activation", "dropout", "setting"], how="semi")
     rows = pl.concat([paper, rows], how="diagonal")
-    ends = endpoint(rows).join(rows.select(*RUN, "augment").unique(), on=RUN)
-    ends = dict(ends.group_by(same))
+    moves = rows.select(*RUN, "augment").unique()
+    ends, lasts = (
+        dict(endpoint(part).join(moves, on=RUN).group_by(same)) for part in (rows, last_epoch(rows))
+    )
     means = rows.group_by(*same, "epoch").agg(pl.col("test_accuracy").mean())
     best, highest = (
         frame.group_by(same).agg(pl.col("test_accuracy").max()).rows_by_key(same, unique=True)
@@ -178,9 +192,10 @@ def moved_images_table(rows):
     for key in sorted(ends, key=order):
         network, activation, dropout, augment, setting = key
         accuracy = estimate(ends[key]["test_accuracy"])
-        base = ends.get((*key[:-1], "base"))
-        has_gain = base is not None and setting != "base"
-        gain = interval(estimate(paired_gain(ends[key], base)), form="+.2f") if has_gain else ""
+        gain, base = "", (*key[:-1], "base")
+        if base in ends and setting != "base":
+            over, at_last = (paired_gain(runs[key], runs[base]) for runs in (ends, lasts))
+            gain = f"{interval(estimate(over), form='+.2f')} ({100 * at_last.mean():+.2f})"
         peaks = (f"{100 * x:.2f}" for x in best[key] + highest[key])
         cell = cell_name(network, activation, dropout=dropout)
         mean = interval(accuracy, form=".2f")

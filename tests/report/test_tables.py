@@ -182,6 +182,14 @@ def test_the_noise_alone(make_frame):
     assert (elu[0], tanh[0]) == ("elu", "tanh")
     assert [text[:6] for text in elu[1:]] == ["a1", "-0.100", "+0.200", "+0.300"]
     assert all(text.endswith("]*") for text in elu[2:])
+    assert "parentheses" not in tables.mean_split_table(world("none")).note
+    frame = make_frame(settings=("limit", "base", "m1", "a1"), epochs=20, noise=1e-7, spread=0)
+    late = (pl.col("epoch") == 20) & (pl.col("setting") == "a1")
+    split = tables.mean_split_table(
+        Results(frame.with_columns(pl.col("test_accuracy") + 0.01 * late))
+    )
+    assert split.rows[0][2] == "+0.500 [+0.500, +0.500]* (+1.000*)"  # of two epochs and of one
+    assert "In parentheses the last epoch" in split.note
     idle, *_ = tables.mean_split_table(world("limit")).rows
     assert idle[3] == "learns nothing"
     assert not any("learns" in text for text in (idle[2], idle[4]))
