@@ -309,7 +309,7 @@ def publish(name, task, folder):
     outcome = Outcome(task, store)
     sections, summaries = [], []
     if outcome.seeds:
-        own = outcome.finals, outcome.over_base, "each at its best rate"
+        own = outcome.finals, outcome.over_base, "each at the rate that the search chose"
         summaries.append(summary_table(outcome, *own))
         if outcome.has_common:
             same = f"all at the rate {task.middle_rate:g}"
@@ -319,7 +319,7 @@ def publish(name, task, folder):
         sections.append(Section("answer", "All activations", figures=figures, tables=tables))
     if outcome.is_complete:
         each = [
-            gain_table(outcome.rows(activation), f", {activation}, each at its own best rate")
+            gain_table(outcome.rows(activation), f", {activation}, each at its chosen rate")
             for activation in task.activations
         ]
         sections.append(Section("activations", "Activation by activation", tables=each))
@@ -334,7 +334,8 @@ def publish(name, task, folder):
     if summaries:
         page = f"results/modern/{name}/report.md"
         texts.append(
-            f"{summaries[0].note} Also [all settings in their order]({page}), with time and memory."
+            f"{summaries[0].note} [All settings in their order]({page}), also RReLU and ReLU², "
+            "with time and memory."
         )
     return "\n\n".join(texts)
 

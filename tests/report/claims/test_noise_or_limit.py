@@ -106,7 +106,7 @@ def test_opposite_effects_are_not_averaged_away(make_frame):
     assert found.answer == DIFFERS
     assert found.graded == ("elu without dropout: the limit", "tanh without dropout: the noise")
     assert found.reason.startswith(
-        "What gains, on average over cells: the limit in elu without dropout; the noise in tanh "
+        "What gains, on average over cells. The limit: elu without dropout; the noise: tanh "
         "without dropout."
     )
     assert "The sign of the limit's part is + in 1 cells and - in 1, of the noise's" in found.reason

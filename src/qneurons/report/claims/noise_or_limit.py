@@ -139,11 +139,9 @@ def judge_question(results: Results) -> Verdict:
     answers = Counter(group.answer for group in groups)
     decided = answers.keys() - {OPEN}
     answer = next(iter(decided)) if len(decided) == 1 else DIFFERS if decided else OPEN
-    by_answer = (
-        f"{answer} in {listed([group.where for group in groups if group.answer == answer])}"
-        for answer in answers
-    )
-    reason = [f"What gains, on average over cells: {'; '.join(by_answer)}."]
+    by_answer = {answer: [g.where for g in groups if g.answer == answer] for answer in answers}
+    words = "; ".join(f"{name}: {listed(where)}" for name, where in by_answer.items())
+    reason = [f"What gains, on average over cells. {words[0].upper()}{words[1:]}."]
     last = {group.where: group.answer for group in attributions(results.last_epoch)}
     changed = [(g.where, last.get(g.where, OPEN)) for g in groups if last.get(g.where) != g.answer]
     if changed:
