@@ -21,7 +21,8 @@ from scipy import stats
 
 import qneurons
 from qneurons.comparison.arms import parse_arms
-from qneurons.comparison.results import Metrics, Results, seeds_to_show
+from qneurons.comparison.metrics import Metrics
+from qneurons.comparison.results import Results, seeds_to_show
 from qneurons.comparison.store import Finished, Spec
 from qneurons.comparison.trial import Measured
 from qneurons.report.inference import Estimate

@@ -84,6 +84,7 @@ def test_failed_trials_have_their_traceback_and_an_exit_code(run, monkeypatch):
         (["my_training.py:train", "--settings", "base,x1"], ["'x1'", "'c0.02', 'a1'"]),
         (["my_training.py:train", "--param", "lr"], ["'lr'", "lr=0.05,0.1"]),
         (["my_training.py:train", "--metric", "score"], ["'score'", "test_score"]),
+        (["my_training.py:train", "--smaller", "a, b", "--larger", "b"], ["'b' is in smaller"]),
     ],
 )
 def test_a_mistake_is_a_line_and_a_hint(run, arguments, words):

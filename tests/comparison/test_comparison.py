@@ -61,8 +61,9 @@ def test_the_same_call_does_nothing_again(compare):
     first = compare(train)
     second = compare(train)
     assert second == first
-    assert "6 of 6 trials are in" in compare.lines[0]
-    assert compare.lines[1:] == [str(first)]
+    assert compare.lines[0] == "decided by test_accuracy (larger is better)"
+    assert "6 of 6 trials are in" in compare.lines[1]
+    assert compare.lines[2:] == [str(first)]
 
 
 KILLED = """
@@ -145,7 +146,7 @@ def test_changed_code_is_noticed(compare):
     compare(first)
     with pytest.raises(StudyError, match=r"code of .* has changed since 6 of the 6 trials"):
         compare(second)
-    assert "6 of 6 trials" in (compare(second, keep=True) and compare.lines[0])
+    assert "6 of 6 trials" in (compare(second, keep=True) and compare.lines[1])
 
 
 def test_another_training_in_the_same_store(compare):
@@ -209,6 +210,24 @@ def test_parameters_reach_the_training(compare):
 
     found = compare(train, params={"lr": [1, 2, 3]}, seeds=2)
     assert {row[1] for row in found.table.rows} == {"lr=2"}
+    decision = ["decided by test_score (larger is better)"]
+    decision += ["parameters are chosen by val_score (larger is better)"]
+    assert compare.lines[:2] == decision
+    assert not {*decision} & {*compare.lines[2:]}
+
+
+def test_a_name_in_smaller_leaves_the_other_names_their_meaning(compare):
+    """It made val_loss a metric of which larger is better, so that the worst rate was chosen."""
+
+    def train(trial):
+        trial.convert(nn.Sequential(nn.ELU()))
+        trial.report(val_loss=abs(trial.params["lr"] - 2), test_latency=1.0, test_speed=1.0)
+
+    options = {"params": {"lr": [1, 2, 3]}, "seeds": 2}
+    found = compare(train, smaller=["test_latency"], **options)
+    assert {row[1] for row in found.table.rows} == {"lr=2"}
+    found = compare(train, larger=["val_loss"], **options)
+    assert {row[1] for row in found.table.rows} == {"lr=1"}
 
 
 def test_a_missing_package_is_named_before_anything_is_trained(compare, monkeypatch):

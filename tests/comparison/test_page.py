@@ -6,6 +6,7 @@ for package in ("jinja2", "matplotlib", "polars", "scipy"):
     pytest.importorskip(package)
 
 from qneurons.comparison.arms import parse_arm
+from qneurons.comparison.metrics import Metrics
 from qneurons.comparison.page import (
     curves_of,
     draw_curves,
@@ -17,7 +18,7 @@ from qneurons.comparison.page import (
     summary_lines,
     write_comparison,
 )
-from qneurons.comparison.results import Metrics, Results, answer
+from qneurons.comparison.results import Results, answer
 from qneurons.report.figures import setting_styles
 from tests.comparison.conftest import make_trials
 
@@ -93,6 +94,7 @@ def test_a_grid_is_shown_whole_with_the_best_marked(tuned):
         ("a1", "lr=0.1", "best"),
         ("a1", "lr=0.5", ""),
     ]
+    assert "val accuracy over seeds (larger is better)" in table.note
     assert "(1 diverged)" in cells(gain_table(tuned.at_best()), 1)["test accuracy"]
 
 

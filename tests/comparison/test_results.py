@@ -7,14 +7,8 @@ import pytest
 pytest.importorskip("polars")
 pytest.importorskip("scipy")
 
-from qneurons.comparison.results import (
-    Metrics,
-    Results,
-    answer,
-    prospect,
-    seeds_to_show,
-)
-from qneurons.study.errors import StudyError
+from qneurons.comparison.metrics import Metrics
+from qneurons.comparison.results import Results, answer, prospect, seeds_to_show
 from tests.comparison.conftest import make_trials
 
 
@@ -177,39 +171,6 @@ def test_a_parameter_with_diverged_trials_is_not_the_best():
     more, _ = make_trials(wild, diverged=[("base", 1)])
     found = Results([*trials, *more], arms, [SMALL, LARGE], Metrics())
     assert [row.params for row in found.at_best()] == ["lr=0.1", "lr=0.5"]
-
-
-@pytest.mark.parametrize(
-    ("names", "metric", "chooser"),
-    [
-        (
-            ["train_loss", "test_accuracy", "test_loss", "val_accuracy"],
-            "test_accuracy",
-            "val_accuracy",
-        ),
-        (["val_loss", "score"], "score", "val_loss"),
-        (["score"], "score", None),
-        (["val_loss"], "val_loss", "val_loss"),
-    ],
-)
-def test_which_metric_decides_and_which_chooses(names, metric, chooser):
-    assert Metrics().check(names, has_grid=False) == (metric, chooser)
-
-
-@pytest.mark.parametrize(
-    ("metrics", "names", "message"),
-    [
-        (Metrics(), [], r"without a metric.*trial\.report"),
-        (Metrics("test_acc"), ["test_accuracy"], r"unknown metric 'test_acc'.*'test_accuracy'"),
-        (Metrics(smaller=["lost"]), ["loss"], r"unknown metric 'lost'"),
-        (Metrics(), ["test_accuracy"], r"several values.*val_accuracy"),
-        (Metrics(), ["val_loss"], r"must not be chosen by 'val_loss'.*luck"),
-        (Metrics(choose_by="test_loss"), ["test_accuracy", "test_loss"], r"chosen by 'test_loss'"),
-    ],
-)
-def test_metrics_that_cannot_be_used(metrics, names, message):
-    with pytest.raises(StudyError, match=message):
-        metrics.check(names, has_grid=True)
 
 
 def test_how_many_seeds_would_show_a_gain():

@@ -43,11 +43,11 @@ def compare(
         typer.Option(metavar="NAME", help="Chooses the parameters; else the first val metric."),
     ] = None,
     smaller: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIST", help="Metrics of which smaller is better; else by their names."
-        ),
-    ] = None,
+        str, typer.Option(metavar="LIST", help="Smaller is better, also if the name is not a loss.")
+    ] = "",
+    larger: Annotated[
+        str, typer.Option(metavar="LIST", help="Larger is better, whatever the name says.")
+    ] = "",
     keep: Annotated[
         bool,
         typer.Option("--keep", help="Keep trials made before the training's code changed."),
@@ -94,7 +94,8 @@ def compare(
                 params=dict(map(parse_param, param or ())),
                 metric=metric,
                 choose_by=choose_by,
-                smaller=smaller.split(",") if smaller else None,
+                smaller=parse_list(smaller),
+                larger=parse_list(larger),
                 keep=keep,
                 processes=processes,
                 executor=executor,
@@ -134,6 +135,10 @@ def load_function(text: str) -> Callable[[Any], object]:
         own = [f.__name__ for f in functions if f.__module__ == file.stem]
         raise unknown(f"function of {path}", name, own)
     return function
+
+
+def parse_list(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def parse_param(text: str) -> tuple[str, list[Any]]:

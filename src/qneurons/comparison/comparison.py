@@ -50,7 +50,8 @@ def compare(
     params: Mapping[str, Iterable[Any]] | None = None,
     metric: str | None = None,
     choose_by: str | None = None,
-    smaller: Collection[str] | None = None,
+    smaller: Collection[str] = (),
+    larger: Collection[str] = (),
     keep: bool = False,
     processes: int | None = None,
     executor: str = "local",
@@ -76,12 +77,14 @@ def compare(
         store: the folder of this comparison.
         params: a grid that the training reads, as in ``trial.params["lr"]``: a list of values for
             each name. Every setting is compared at its own best values, and at those of base.
-        metric: the metric that decides. Default: the first that begins with ``test``, else the
-            first.
+        metric: the metric that decides. Default: the first that begins with ``test``; else, unless
+            it chooses ``params``, the first that begins with ``val``; else the first that does not
+            begin with ``train``; else the first.
         choose_by: the metric by which the values of ``params`` are chosen, of a validation set.
             Default: the first that begins with ``val``.
-        smaller: the metrics of which smaller is better. Default: those with a word such as ``loss``
+        smaller: metrics of which smaller is better, beside those that have a word such as ``loss``
             or ``error`` in their names.
+        larger: metrics of which larger is better, whatever their names say.
         keep: keep trials that were made by other code of ``train``.
         processes: how many worker processes run trials; each has a GPU of its own where there are
             several. 0: trials run in this process. Default: one for each GPU if there are several,
@@ -98,9 +101,10 @@ def compare(
     check_installed()
     from qneurons.comparison.arms import parse_arms
     from qneurons.comparison.fingerprint import fingerprint
+    from qneurons.comparison.metrics import Metrics
     from qneurons.comparison.page import gain_table, summary_lines, write_comparison
     from qneurons.comparison.placement import place
-    from qneurons.comparison.results import Metrics, Results, answer
+    from qneurons.comparison.results import Results, answer
     from qneurons.comparison.session import Session, make_grid, make_specs
     from qneurons.comparison.store import TrialStore
 
@@ -108,7 +112,7 @@ def compare(
         raise StudyError(f"train must be a function of a trial, got {train!r}")
     arms, grid = parse_arms(settings), make_grid(params or {})
     specs = make_specs(arms, check_seeds(seeds), grid)
-    metrics = Metrics(metric, choose_by, smaller)
+    metrics = Metrics(metric, choose_by, smaller, larger)
     placed = place(
         train,
         processes=processes,
@@ -123,8 +127,11 @@ def compare(
     opened = TrialStore.open(folder / "store", create=True)
     opened.begin_training(name, code, keep=keep)
 
+    is_decision_said = False
+
     def check_names(names: Sequence[str]) -> None:
-        metrics.check(names, has_grid=len(grid) > 1)
+        nonlocal is_decision_said
+        decision = metrics.decision(names, has_grid=len(grid) > 1)
         known = opened.metric_names()
         if known and {*known} != {*names}:
             raise StudyError(
@@ -132,6 +139,10 @@ def compare(
                 f"{', '.join(known)}",
                 "report the same names, or give another store",
             )
+        if not is_decision_said:
+            is_decision_said = True
+            for line in decision:
+                say(line)
 
     if names := opened.metric_names():
         check_names(names)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qneurons.comparison.arms import BASE, Arm, rivals
+from qneurons.comparison.metrics import direction
 from qneurons.comparison.results import (
     MOST_SEEDS,
     Answer,
@@ -65,7 +66,7 @@ def gain_table(rows: Sequence[Row], when: str = "") -> Table:
     """Every arm: its value, its gain over base with interval and p, its costs."""
     base, family = rows[0], len(rows) - 1
     metric = base.final.metric
-    direction = "larger" if metric.higher else "smaller"
+    better = direction(metric).capitalize()
     unit = " in %, gains in points" if metric.percent else ""
     has_params = any(row.params for row in rows)
     has_peaks = any(row.peak_bytes for row in rows)
@@ -89,7 +90,7 @@ def gain_table(rows: Sequence[Row], when: str = "") -> Table:
             texts += (_cost(peak, base_peak, "{:.0f} MiB"),)
         body.append(texts)
     note = (
-        f"{direction.capitalize()} is better. Mean ± half of the 95 % t-interval over seeds; "
+        f"{better} is better. Mean ± half of the 95 % t-interval over seeds; "
         "differences from base are paired by seed. More seeds: so many more would show a "
         "difference of this size in four of five repetitions. In parentheses: cost against base."
     )
@@ -124,7 +125,8 @@ def grid_table(results: Results) -> Table:
             body.append((arm.name, ", ".join(params_texts(params)), *texts, is_best))
     columns = ("setting", "parameters", chooser.title, metric.title, f"by {chooser.title}")
     note = (
-        f"The best is chosen by the mean of {chooser.title} over seeds, never by {metric.title}. "
+        f"The best is chosen by the mean of {chooser.title} over seeds ({direction(chooser)} is "
+        f"better), never by {metric.title} ({direction(metric)} is better). "
         "Where settings are compared at their own best parameters, every seed takes those that are "
         f"best in its own {chooser.title}, so that the seeds stay independent."
     )

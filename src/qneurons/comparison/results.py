@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -10,64 +10,19 @@ import numpy as np
 from scipy import stats  # type: ignore[import-untyped]
 
 from qneurons.comparison.arms import BASE, Arm, rivals
+from qneurons.comparison.metrics import Metrics
 from qneurons.comparison.session import Grid
 from qneurons.comparison.store import Finished, params_texts
 from qneurons.report.comparisons import Best, Cell, Contrast, Final, Metric, contrasts
 from qneurons.report.inference import ALPHA, estimate
 from qneurons.report.page import HELPS, HURTS
 from qneurons.report.rendering import difference_texts, listed, p_text
-from qneurons.study.errors import StudyError, unknown
 from qneurons.study.runs import counted
 
 UNSETTLED = "no setting is shown to help"
 POWER, MOST_SEEDS = 0.8, 1000  # of a repetition that is to show the gain
-_SMALLER = ("loss", "error", "perplexity", "nll", "mse", "mae", "rmse")
 _CELL = Cell("", "", False, "")  # all arms of a comparison share it
 _NO_BEST = Best(0, estimate(()), math.nan)
-
-
-@dataclass(frozen=True)
-class Metrics:
-    """Which of the reported numbers decides, which one chooses parameters, and what is better."""
-
-    metric: str | None = None
-    choose_by: str | None = None
-    smaller: Collection[str] | None = None  # names for which smaller is better
-
-    def check(self, names: Sequence[str], *, has_grid: bool) -> tuple[str, str | None]:
-        """The name that decides and the one that chooses; raises if they cannot be used."""
-        if not names:
-            raise StudyError(
-                "report() was called without a metric",
-                "call for example trial.report(test_accuracy=0.97)",
-            )
-        for name in filter(None, (self.metric, self.choose_by, *(self.smaller or ()))):
-            if name not in names:
-                raise unknown("metric", name, names)
-        validating = [name for name in names if name.startswith("val")]
-        chooser = self.choose_by or next(iter(validating), None)
-        tested = [name for name in names if name.startswith("test")]
-        others = [name for name in names if name != chooser]
-        metric = self.metric or next(iter(tested + others + list(names)))
-        if has_grid and chooser is None:
-            raise StudyError(
-                "the parameters have several values, and the best must not be chosen on the test "
-                "metric",
-                "report also one of a validation set, as in trial.report(val_accuracy=...)",
-            )
-        if has_grid and (chooser == metric or str(chooser).startswith("test")):
-            raise StudyError(
-                f"parameters must not be chosen by {chooser!r}, which would favour luck",
-                "choose by a metric of a validation set, as in choose_by='val_accuracy'",
-            )
-        return metric, chooser
-
-    def describe(self, name: str, trials: Iterable[Finished]) -> Metric:
-        words = name.lower().split("_")
-        higher = name not in self.smaller if self.smaller else not {*words} & {*_SMALLER}
-        values = (x for trial in trials for x in trial.measured.metrics.get(name, ()))
-        percent = bool({*words} & {"acc", "accuracy"}) and all(0 <= x <= 1 for x in values)
-        return Metric(name, name.replace("_", " "), higher=higher, percent=percent)
 
 
 @dataclass(frozen=True)
