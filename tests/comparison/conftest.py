@@ -16,7 +16,7 @@ def make_train(gains=None, *, epochs=3, noise=0.02, before=lambda trial, epoch: 
     def train(trial):
         trial.convert(nn.Sequential(nn.Linear(2, 2), nn.ELU()))
         gain = (gains or {}).get(trial.setting.partition("/")[0], 0.0)
-        draw = random.Random(f"{trial.setting} {trial.seed} {trial.params}")
+        draw = random.Random(f"{trial.setting} {trial.seed} {dict(trial.params)}")
         for epoch in range(epochs):
             before(trial, epoch)
             trial.report(

@@ -70,7 +70,7 @@ def test_messages_belong_to_their_trials_and_what_runs_is_cancelled_at_the_end()
 def work(train):
     threads = torch.get_num_threads()
     try:
-        return list(_train(pack_with_module(train), 1, ("c0.1", 3, {}), "a command"))
+        return list(_train(pack_with_module(train), 1, ("c0.1", 3, {"lr": 1}), "a command"))
     finally:
         torch.set_num_threads(threads)
 
@@ -80,6 +80,7 @@ def test_a_task_yields_the_messages_of_its_trial():
     assert [message.epoch for message in epochs] == [1, 2, 3]
     assert isinstance(done, Done)
     assert done.origin["threads"] == 1
+    assert done.read == {"lr"}
     assert end == Ended()
 
 

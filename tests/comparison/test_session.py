@@ -1,5 +1,6 @@
 """In which order trials run, what a failure costs, and how processes share them."""
 
+import functools
 import math
 import threading
 import time
@@ -171,6 +172,25 @@ def test_a_diverged_trial_is_kept_and_said(bench):
 def test_bad_input_ends_it_in_one_line_that_names_the_trial(bench):
     with pytest.raises(StudyError, match=r"^seed 0, base: the training has reported nothing"):
         bench.run(lambda trial: None)
+
+
+def test_a_parameter_that_is_not_read_ends_it(bench):
+    """Everything was trained once for each of its values, always the same."""
+
+    def train(trial):
+        trial.convert(nn.Sequential(nn.ELU()))
+        trial.report(score=float("nan") if trial.seed == 9 else 1.0)
+        if trial.setting == "base":  # other settings may do without it
+            trial.params.get("lr", 0.1)
+
+    run = functools.partial(bench.run, settings=["limit"], executor=LocalExecutor(train, ""))
+    run(seeds=[0])
+    run(seeds=[9], params={"rate": [1]})  # that diverge before they read it
+    message = r"^seed 0, rate=1, base: .*not read the parameter 'rate'.*it reads 'lr'; read trial"
+    with pytest.raises(StudyError, match=message):
+        run(seeds=[0], params={"rate": [1, 2]})
+    run(seeds=[0], params={"lr": [1, 2]})
+    assert len(bench.finished) == 2 + 2 + 4
 
 
 def test_names_are_checked_at_the_first_epoch(bench):

@@ -43,6 +43,7 @@ def serve(monkeypatch):
 
 def test_trial_after_trial_is_run(serve):
     first, second = serve(cloudpickle.dumps(make_train()), 2)
+    assert first[-2].read == {"lr"}
     assert [type(message) for message in first] == [Reported] * 3 + [Done, Ended]
     assert first[-2].origin["command"] == "a command"
     assert second[-2].measured.metrics == first[-2].measured.metrics

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
+from qneurons.comparison.params import Params
 from qneurons.comparison.store import Spec
 from qneurons.comparison.trial import Measured, Trial, run_trial
 from qneurons.provenance import provenance
@@ -33,6 +34,7 @@ class Done:
     measured: Measured
     diverged: str
     origin: dict[str, Any]
+    read: frozenset[str]  # the names of parameters for which the training has asked
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ def perform(
         send(Reported(epoch, dict(metrics)))
 
     trial.on_epoch = on_epoch
+    trial.params = params = Params(trial.params)
     try:
         measured, diverged = run_trial(load(), trial)
     except StudyError:
@@ -110,7 +113,7 @@ def perform(
         message: Message = Failed(why, traceback.format_exc().rstrip())
     else:
         device = "cuda" if torch.cuda.is_initialized() else "cpu"
-        message = Done(measured, diverged, origin(device, command))
+        message = Done(measured, diverged, origin(device, command), frozenset(params.read))
     send(message)
     send(Ended())
 

@@ -3,7 +3,7 @@
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import Any
@@ -132,7 +132,9 @@ class Session:
                     self.check_names(list(metrics))
                 if time.monotonic() - self._last_line >= LINE_S:
                     self._say(f"{spec}, epoch {epoch}: {metrics_text(metrics)}")
-            case Done(measured, diverged, origin):
+            case Done(measured, diverged, origin, read):
+                if not measured.diverged:
+                    self._check_params(spec, read)
                 if measured.metrics:  # again: others may have finished since its first epoch
                     self.check_names(list(measured.metrics))
                 setting, _ = self._running[spec.id]
@@ -152,6 +154,20 @@ class Session:
                         self.say(f"{spec}: {how}; it begins again")
                     else:
                         self._give_up(spec, f"{how}, {MAX_CRASHES} times")
+
+    def _check_params(self, spec: Spec, read: Collection[str]) -> None:
+        """Raises if the first trial that has a parameter has not read it: it changes nothing."""
+        finished = [t.spec for t in self.store.finished.values() if not t.measured.diverged]
+        known = {name for other in finished for name, _ in other.params}
+        unread = sorted({name for name, _ in spec.params} - {*read} - known)
+        if unread:
+            others = ", ".join(map(repr, sorted(read))) or "none"
+            raise StudyError(
+                f"the training does not read the parameter {unread[0]!r}, so that all of its "
+                f"values train the same; it reads {others}",
+                f"read trial.params[{unread[0]!r}] in the training, or correct the name in params "
+                "(--param)",
+            )
 
     def _give_up(self, spec: Spec, why: str) -> None:
         self.failed[spec.id] = why
