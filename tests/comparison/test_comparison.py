@@ -165,7 +165,7 @@ def test_other_names_than_last_time(compare):
     compare(train, seeds=2)
     names["points"] = names.pop("score")
     with pytest.raises(StudyError, match=r"seed 2, base.*reports points.*reported score;.*store"):
-        compare(train, seeds=3)
+        compare(train, seeds=3, keep=True)
 
 
 @pytest.mark.parametrize(

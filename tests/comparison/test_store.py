@@ -41,7 +41,7 @@ def test_another_training_is_refused(store):
 def test_changed_code_is_refused_unless_it_is_to_be_kept(store):
     store.add(trial())
     with pytest.raises(
-        StudyError, match=r"code of 'train' has changed since 1 of the 1.*keep=True"
+        StudyError, match=r"code of 'train' or a constant.*has changed since 1 of the 1.*keep=True"
     ):
         store.begin_training("train", "3.11-b", keep=False)
     store.begin_training("train", "3.11-b", keep=True)

@@ -1,84 +1,131 @@
 """A hash of the code of a function, to notice that a training was changed."""
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import inspect
 import sys
-from collections.abc import Iterator
-from types import CodeType, FunctionType
+from collections.abc import Iterable, Iterator
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-_CONSTANTS = (int, float, str, bytes, bool, complex, type(None))
+VERSION = 2  # of what is looked at
+# Their repr is the same in every process. bool comes before int, of which it is a subclass.
+_CONSTANTS: Any = (bool, int, float, complex, str, bytes, range, type(None), type(...))
+_INSIDE = {  # what a value consists of, by its exact type
+    CodeType: ("co_code", "co_names", "co_varnames", "co_consts"),
+    MethodType: ("__func__", "__self__"),
+    functools.partial: ("func", "args", "keywords"),
+    functools.cached_property: ("func",),
+    property: ("fget", "fset", "fdel"),
+    slice: ("start", "stop", "step"),
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+}
 
 
 def fingerprint(function: Any) -> str:
     """A hash of the compiled code of a function and of what it uses from its own module.
 
-    Compiled code leaves comments and formatting out, and exists in a notebook too. It differs
-    between versions of Python, so that the version comes first.
+    That is functions, classes, constants, and containers and dataclasses of these. None of their
+    code is run. Compiled code leaves comments and formatting out, and exists in a notebook too. It
+    differs between versions of Python, so that the version comes first.
     """
-    digest = hashlib.sha256()
-    for part in _parts(function, set()):
-        digest.update(part.encode() + b"\0")
-    return f"{sys.version_info.major}.{sys.version_info.minor}-{digest.hexdigest()[:16]}"
+    inner = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    text = _Texts(getattr(inspect.unwrap(inner), "__module__", None)).of(function)
+    return f"{sys.version_info.major}.{sys.version_info.minor}v{VERSION}-{_digest(text)[:16]}"
 
 
 def is_changed(one: str, other: str) -> bool:
-    """True if two fingerprints of the same version of Python differ."""
+    """True if two fingerprints differ that the same versions have made."""
     return one != other and one.partition("-")[0] == other.partition("-")[0]
 
 
-def _parts(value: Any, seen: set[int]) -> Iterator[str]:
-    """Texts that differ if the code behind a value does."""
-    if isinstance(value, functools.partial):
-        yield repr(sorted((k, v) for k, v in value.keywords.items() if isinstance(v, _CONSTANTS)))
-        value = value.func
-    if isinstance(value, staticmethod | classmethod):
-        value = value.__func__
-    if isinstance(value, property):
-        value = value.fget
-    if isinstance(value, _CONSTANTS):
-        yield repr(value)
-    elif isinstance(value, type):
-        if id(value) not in seen:
-            seen.add(id(value))
-            for name, member in vars(value).items():
-                if isinstance(member, FunctionType | staticmethod | classmethod | property):
-                    yield name
-                    yield from _parts(member, seen)
-    else:
-        value = inspect.unwrap(value)
-        value = getattr(value, "__func__", value)  # of a method
-        if isinstance(value, FunctionType) and id(value) not in seen:
-            seen.add(id(value))
-            yield from _function(value, seen)
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _function(function: FunctionType, seen: set[int]) -> Iterator[str]:
-    yield from _code(function.__code__)
-    yield from (repr(v) for v in function.__defaults__ or () if isinstance(v, _CONSTANTS))
-    used = {name: function.__globals__.get(name) for name in sorted(_names(function.__code__))}
-    for cell, name in zip(function.__closure__ or (), function.__code__.co_freevars, strict=True):
-        with contextlib.suppress(ValueError):  # it has no value yet
-            used[name] = cell.cell_contents
-    for name, value in used.items():
-        is_own = getattr(value, "__module__", None) == function.__module__
-        if isinstance(value, _CONSTANTS) or (is_own and isinstance(value, FunctionType | type)):
-            yield name
-            yield from _parts(value, seen)
+class _Texts:
+    """Texts of values, which differ if the values or the code behind them do.
 
+    The text of a value is made once. So the work is linear, and ends where a value holds itself.
+    Types are asked by ``type``, because ``isinstance`` may run code of the user's.
+    """
 
-def _code(code: CodeType) -> Iterator[str]:
-    yield code.co_code.hex()
-    yield repr(code.co_names + code.co_varnames)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _code(constant)
-        elif isinstance(constant, frozenset):  # its order is another one in every process
-            yield repr(sorted(map(repr, constant)))
-        else:
-            yield repr(constant)
+    def __init__(self, module: str | None) -> None:
+        self._module = module
+        self._known: dict[int, tuple[Any, str]] = {}  # with the value, so that its id stays its own
+
+    def of(self, value: Any) -> str:
+        """Empty for what is not looked at, such as tensors, and code of other modules."""
+        kind = type(value)
+        for constant in _CONSTANTS:
+            if issubclass(kind, constant):
+                return constant.__repr__(value)  # that of a subclass may be the user's
+        if id(value) not in self._known:
+            self._known[id(value)] = value, "the value itself"
+            parts = "\0".join(self._parts(value, kind))
+            self._known[id(value)] = value, parts and _digest(parts)
+        return self._known[id(value)][1]
+
+    def _parts(self, value: Any, kind: type) -> Iterator[str]:
+        if issubclass(kind, dict):
+            yield from ("dict", *self._named(dict.items(value)))
+        elif issubclass(kind, list):
+            yield from ("list", *filter(None, map(self.of, list.__iter__(value))))
+        elif issubclass(kind, tuple):
+            yield from ("tuple", *filter(None, map(self.of, tuple.__iter__(value))))
+        elif issubclass(kind, set | frozenset):
+            # Sorted, and without functions: their order is another one in every process.
+            known = (*_CONSTANTS, tuple, frozenset)
+            items = (item for item in set().union(value) if issubclass(type(item), known))
+            yield from ("set", *sorted(map(self.of, items)))
+        elif issubclass(kind, type):
+            if value.__module__ == self._module:
+                yield from self._class(value)
+        elif kind in _INSIDE:
+            yield from (self.of(getattr(value, name)) for name in _INSIDE[kind])
+        elif kind is FunctionType and value.__globals__.get("__name__") == self._module:
+            yield from self._function(value)
+        elif kind.__module__ == self._module:
+            yield self.of(kind)
+            if dataclasses.is_dataclass(kind):
+                names = (field.name for field in dataclasses.fields(kind))
+                with contextlib.suppress(AttributeError):  # it has no value yet
+                    yield from self._named((n, object.__getattribute__(value, n)) for n in names)
+        elif (wrapped := inspect.getattr_static(value, "__wrapped__", None)) is not None:
+            yield self.of(wrapped)
+
+    def _named(self, items: Iterable[tuple[Any, Any]]) -> Iterator[str]:
+        for name, value in items:
+            if text := self.of(value):
+                yield from (self.of(name), text)
+
+    def _class(self, cls: type) -> Iterator[str]:
+        yield from map(self.of, cls.__bases__)
+        # Python's own attributes change with the place in the file, and from process to process.
+        yield from self._named(
+            (name, member)
+            for name, member in vars(cls).items()
+            if type(member) in (FunctionType, *_INSIDE) or not name.startswith("__")
+        )
+        if dataclasses.is_dataclass(cls):
+            fields = dataclasses.fields(cls)
+            yield from self._named((f.name, (f.default, f.default_factory)) for f in fields)
+
+    def _function(self, function: FunctionType) -> Iterator[str]:
+        parts = (function.__code__, function.__defaults__, function.__kwdefaults__)
+        yield from map(self.of, parts)
+        around = function.__globals__
+        used = {name: around[name] for name in sorted(_names(function.__code__)) if name in around}
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        for name, cell in cells:
+            with contextlib.suppress(ValueError):  # it has no value yet
+                used[name] = cell.cell_contents
+        yield from self._named(used.items())
 
 
 def _names(code: CodeType) -> set[str]:

@@ -103,8 +103,8 @@ class TrialStore(Ledger[Trials]):
         changed = sum(is_changed(trial.code, code) for trial in self.finished.values())
         if changed and not keep:
             raise StudyError(
-                f"the code of {name!r} has changed since {changed} of the {len(self.finished)} "
-                f"trials in {self.folder} were made",
+                f"the code of {name!r} or a constant that it uses has changed since {changed} of "
+                f"the {len(self.finished)} trials in {self.folder} were made",
                 "give another store, or keep=True (--keep) if the change does not matter",
             )
 
