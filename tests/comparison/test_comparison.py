@@ -155,6 +155,15 @@ def test_another_training_in_the_same_store(compare):
         compare(test_another_training_in_the_same_store)
 
 
+def test_a_training_that_failed_may_be_corrected_and_renamed(compare):
+    def first(trial):
+        raise ZeroDivisionError("always")
+
+    with pytest.raises(StudyError, match="no trial has finished yet"):
+        compare(first)
+    assert compare(make_train()).failed == {}
+
+
 def test_other_names_than_last_time(compare):
     names = {"score": 1.0}
 

@@ -34,8 +34,27 @@ def test_the_ids_of_trials_stay_the_same():
 
 
 def test_another_training_is_refused(store):
+    store.add(trial())
     with pytest.raises(StudyError, match=r"trials of the training 'train'.*'other'.*another store"):
         store.begin_training("other", "3.11-a", keep=False)
+
+
+def test_a_store_without_trials_takes_another_name(store):
+    """It was reserved for the name of a training that had failed, whatever it was called later."""
+    store.begin_training("renamed", "3.11-a", keep=False)
+    store.add(trial())
+    again = TrialStore.open(store.folder)
+    assert again.records.training == "renamed"
+    again.begin_training("renamed", "3.11-a", keep=False)
+
+
+def test_a_running_trial_keeps_the_name_of_its_training(store):
+    other = TrialStore.open(store.folder)
+    with store.reserve(["a trial"]), pytest.raises(StudyError, match="'train', and this is 'oth"):
+        other.begin_training("other", "3.11-a", keep=False)
+    other.begin_training("other", "3.11-a", keep=False)
+    with pytest.raises(StudyError, match="'other', and this is 'train'"):
+        store.add(trial())
 
 
 def test_changed_code_is_refused_unless_it_is_to_be_kept(store):

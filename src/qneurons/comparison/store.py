@@ -77,6 +77,7 @@ class TrialStore(Ledger[Trials]):
     """A folder with the finished trials of one training, safe from crashes."""
 
     header = COMPARISON_HEADER
+    _name: str | None = None  # of the training, if it has begun
 
     def _nothing_recorded(self) -> Trials:
         return Trials()
@@ -91,15 +92,13 @@ class TrialStore(Ledger[Trials]):
         Different trainings, and different versions of one, do not compare.
         """
         with self._writing():
-            if not self.records.training:
+            # A call whose training failed, and was then renamed, leaves a name without trials.
+            is_free = not (self.finished or self._reserved())
+            if self.records.training != name and is_free:
                 self._journal.append({"kind": "training", "name": name})
                 self.refresh()
-        if self.records.training != name:
-            raise StudyError(
-                f"{self.folder} holds trials of the training {self.records.training!r}, and this "
-                f"is {name!r}",
-                "give another store",
-            )
+        self._name = name
+        self._check_name()
         changed = sum(is_changed(trial.code, code) for trial in self.finished.values())
         if changed and not keep:
             raise StudyError(
@@ -111,8 +110,18 @@ class TrialStore(Ledger[Trials]):
     def add(self, trial: Finished) -> None:
         """Saves a trial. When it returns, the trial is on the disk."""
         with self._writing():
+            self._check_name()
             self._journal.append({"kind": "trial", **dataclasses.asdict(trial)})
             self.refresh()
+
+    def _check_name(self) -> None:
+        """Again before a trial is saved: another process may have begun at the same time."""
+        if self._name not in (None, self.records.training):
+            raise StudyError(
+                f"{self.folder} holds trials of the training {self.records.training!r}, and this "
+                f"is {self._name!r}",
+                "give another store",
+            )
 
     def metric_names(self) -> list[str]:
         """What the trials report; nothing if none has reported."""

@@ -105,7 +105,7 @@ class Ledger(abc.ABC, Generic[C]):
         """Deletes the files that killed processes left. Errors are ignored: they do no harm."""
         with suppress(StudyError), self._writing():
             self._sweep()
-            locks.sweep(self.folder / layout.RESERVATIONS)
+            self._reserved()
 
     def _sweep(self) -> None:
         """Deletes the temporary files of killed processes."""
@@ -115,6 +115,10 @@ class Ledger(abc.ABC, Generic[C]):
             for temporary in temporaries(path):
                 with suppress(OSError):
                     temporary.unlink()
+
+    def _reserved(self) -> set[str]:
+        """The ids that running processes have reserved; only while writing."""
+        return locks.sweep(self.folder / layout.RESERVATIONS)
 
     def _refuse_readonly(self) -> None:
         if self.readonly:
