@@ -68,6 +68,18 @@ def test_an_exception_comes_with_its_traceback():
     assert end == Ended()
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), SystemExit()])
+def test_sys_exit_loses_the_trial_alone(error):
+    failed, end = run(raising(error))
+    assert failed.why == f"SystemExit: {error}".removesuffix(": ")
+    assert end == Ended()
+
+
+def test_ctrl_c_stops_everything():
+    with pytest.raises(KeyboardInterrupt):
+        run(raising(KeyboardInterrupt()))
+
+
 def test_wrong_use_is_raised_with_the_name_of_the_trial():
     with pytest.raises(StudyError, match=r"^seed 3, lr=0\.5, c0\.1: the training has reported"):
         run(lambda trial: None)

@@ -84,14 +84,20 @@ def test_a_task_yields_the_messages_of_its_trial():
     assert end == Ended()
 
 
+def interrupt(trial, epoch):
+    raise KeyboardInterrupt
+
+
 def test_a_task_ends_however_its_training_ends():
     failed, end = work(make_train(before=lambda trial, epoch: 1 / 0))
     assert isinstance(failed, Failed)
     assert end == Ended()
     (end,) = work(lambda trial: None)
     assert isinstance(end.error, StudyError)
-    (end,) = work(lambda trial: sys.exit(3))
-    assert end.lost == "the training ended its process with SystemExit(3)"
+    failed, end = work(lambda trial: sys.exit(3))
+    assert (failed.why, end) == ("SystemExit: 3", Ended())
+    (end,) = work(make_train(before=interrupt))
+    assert end.lost == "the training ended its process with KeyboardInterrupt()"
 
 
 @pytest.mark.parametrize("train", [make_train, functools.partial(make_train, epochs=2)])

@@ -39,7 +39,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """The training has raised an exception."""
+    """The training has raised an exception, or has called ``sys.exit``."""
 
     why: str
     traceback: str
@@ -108,8 +108,8 @@ def perform(
         measured, diverged = run_trial(load(), trial)
     except StudyError:
         raise
-    except Exception as error:
-        why = " ".join(f"{type(error).__name__}: {error}".split())
+    except (Exception, SystemExit) as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
         message: Message = Failed(why, traceback.format_exc().rstrip())
     else:
         device = "cuda" if torch.cuda.is_initialized() else "cpu"

@@ -110,7 +110,7 @@ def _train(
             perform(load, Trial(*trial), command, messages.put)
         except StudyError as error:
             messages.put(Ended(error=error))
-        except BaseException as error:  # as of sys.exit()
+        except BaseException as error:  # else nothing would end the generator
             messages.put(Ended(lost=f"the training ended its process with {error!r}"))
 
     threading.Thread(target=work, daemon=True).start()

@@ -61,7 +61,8 @@ class Trial:
         self._schedulers: list[LambdaScheduler] = []
         self._metrics: dict[str, list[float]] = {}
         self._seconds: list[float] = []
-        self._is_converted = self._has_diverged = False
+        self._is_converted = False
+        self._diverged = ""  # how it has, if it has
         self._since = time.perf_counter()
 
     def convert(
@@ -120,9 +121,10 @@ class Trial:
             )
         values = {name: _number(name, value) for name, value in metrics.items()}
         bad = [name for name, value in values.items() if not math.isfinite(value)]
-        if bad or self._has_diverged:
-            self._has_diverged = True
-            raise Diverged(f"{bad[0]} is {values[bad[0]]}" if bad else "it has diverged before")
+        if bad and not self._diverged:
+            self._diverged = f"{bad[0]} is {values[bad[0]]}"
+        if self._diverged:
+            raise Diverged(self._diverged)
         for name, value in values.items():
             self._metrics.setdefault(name, []).append(value)
         self._seconds.append(seconds)
@@ -143,12 +145,12 @@ def run_trial(train: Callable[[Trial], object], trial: Trial) -> tuple[Measured,
     before = {device: torch.cuda.memory_allocated(device) for device in _cuda_devices()}
     for device in before:
         torch.cuda.reset_peak_memory_stats(device)
-    why = ""
     try:
         train(trial)
-    except Diverged as error:
-        why = str(error)
-    if not trial._metrics and not trial._has_diverged:
+    except Exception:
+        if not trial._diverged:  # what a training raises after that is its consequence
+            raise
+    if not (trial._metrics or trial._diverged):
         raise StudyError(
             "the training has reported nothing",
             "call trial.report(test_accuracy=...) after every epoch",
@@ -156,8 +158,9 @@ def run_trial(train: Callable[[Trial], object], trial: Trial) -> tuple[Measured,
     # Without what was there before: data that are kept, workspaces of cuBLAS.
     peaks = (torch.cuda.max_memory_allocated(d) - before.get(d, 0) for d in _cuda_devices())
     peak = max(peaks, default=0)
-    measured = Measured(trial._metrics, trial._seconds, peak or None, trial._has_diverged)
-    return measured, why
+    diverged = trial._diverged
+    measured = Measured(trial._metrics, trial._seconds, peak or None, diverged=bool(diverged))
+    return measured, diverged
 
 
 def _cuda_devices() -> range:
