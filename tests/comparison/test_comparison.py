@@ -1,6 +1,8 @@
 """qn.compare from the first call to the page: kills, changed code, every wrong input."""
 
 import importlib.util
+import inspect
+import io
 import re
 import signal
 import subprocess
@@ -64,6 +66,17 @@ def test_the_same_call_does_nothing_again(compare):
     assert compare.lines[0] == "decided by test_accuracy (larger is better)"
     assert "6 of 6 trials are in" in compare.lines[1]
     assert compare.lines[2:] == [str(first)]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8", None])
+def test_letters_that_a_stream_cannot_show_are_replaced(monkeypatch, encoding):
+    """In an ASCII terminal the call ended in a UnicodeEncodeError, and returned nothing."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding) if encoding else io.StringIO()
+    monkeypatch.setattr("sys.stdout", stream)
+    inspect.signature(qn.compare).parameters["say"].default("± 1 ─")
+    stream.seek(0)
+    shown = {"ascii": "? 1 ?\n", "cp1252": "± 1 ?\n"}
+    assert stream.read() == shown.get(encoding, "± 1 ─\n")
 
 
 KILLED = """

@@ -1,7 +1,7 @@
 """``qneurons.compare``: does it help my model, and what should I set?"""
 
-import functools
 import shutil
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +13,14 @@ if TYPE_CHECKING:
     from qneurons.comparison.trial import Trial
     from qneurons.report.rendering import Table
 
-_say = functools.partial(print, flush=True)  # live, also into a file
 # Two without noise, noise that stays, and noise that fades over the epochs that base reports.
 DEFAULT_SETTINGS = ("base", "limit", "c0.1", "a1")
+
+
+def _say(text: str) -> None:
+    """Prints a line live, also into a file, with "?" for letters that its encoding lacks."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(text.encode(encoding, "replace").decode(encoding), flush=True)
 
 
 @dataclass(frozen=True)
