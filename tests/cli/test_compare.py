@@ -9,7 +9,7 @@ import qneurons as qn
 for package in ("jinja2", "matplotlib", "polars", "scipy"):
     pytest.importorskip(package)
 
-from qneurons.cli.compare import compare, parse_param
+from qneurons.cli.compare import compare, parse_params
 from qneurons.study.errors import StudyError
 
 TRAINING = """
@@ -107,10 +107,22 @@ def test_ctrl_c_has_its_exit_code(run, monkeypatch):
 
 
 def test_values_are_numbers_or_texts():
-    assert parse_param("lr=0.05,1e-1,adam") == ("lr", [0.05, 0.1, "adam"])
-    for text in ("lr", "=1", "lr="):
-        with pytest.raises(StudyError, match=r"lr=0\.05"):
-            parse_param(text)
+    params = parse_params(["lr=0.05,1e-1,adam", " size = small , 3", "bias=True"])
+    assert params == {"lr": [0.05, 0.1, "adam"], "size": ["small", 3], "bias": [True]}
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        *(([text], r"cannot read.*lr=0\.05") for text in ("lr", "=1", "lr=", "lr=1,,2", "lr=1,")),
+        (["lr=0.1", "lr=0.2"], r"'lr' is given twice; write --param lr=0\.1,0\.2$"),
+        *(([f"lr=1,{text}"], f"'lr' has the value {text};") for text in ("nan", "-inf")),
+    ],
+)
+def test_parameters_that_cannot_be_read(texts, message):
+    """A repeated name kept its last values only, and nan was a text."""
+    with pytest.raises(StudyError, match=message):
+        parse_params(texts)
 
 
 def test_where_trials_run_is_handed_on(run, monkeypatch):

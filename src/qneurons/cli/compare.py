@@ -1,10 +1,12 @@
 """``qneurons compare``: settings compared in a training of the user's own."""
 
 import ast
+import contextlib
 import importlib.util
 import inspect
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -91,7 +93,7 @@ def compare(
                 settings.split(","),
                 seeds,
                 store or f"qneurons-{Path(training.partition(':')[0]).stem}",
-                params=dict(map(parse_param, param or ())),
+                params=parse_params(param or ()),
                 metric=metric,
                 choose_by=choose_by,
                 smaller=parse_list(smaller),
@@ -141,15 +143,27 @@ def parse_list(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def parse_param(text: str) -> tuple[str, list[Any]]:
-    """Reads ``lr=0.05,0.1``. What is no number is a text."""
-    name, equals, values = text.partition("=")
-    if not (equals and name and values):
-        raise StudyError(f"cannot read the parameter {text!r}", "write for example lr=0.05,0.1")
-    return name, [_value(value) for value in values.split(",")]
+def parse_params(texts: Iterable[str]) -> dict[str, list[Any]]:
+    """Reads ``lr=0.05,0.1`` and others like it. What is no number is a text."""
+    params: dict[str, list[Any]] = {}
+    for text in texts:
+        name, _, values = (part.strip() for part in text.partition("="))
+        listed = [value.strip() for value in values.split(",")]
+        if not (name and all(listed)):
+            raise StudyError(f"cannot read the parameter {text!r}", "write for example lr=0.05,0.1")
+        if name in params:
+            all_values = ",".join(map(str, [*params[name], *listed]))
+            raise StudyError(
+                f"the parameter {name!r} is given twice", f"write --param {name}={all_values}"
+            )
+        params[name] = [_value(name, value) for value in listed]
+    return params
 
 
-def _value(text: str) -> Any:
+def _value(name: str, text: str) -> Any:
+    with contextlib.suppress(ValueError):
+        if not math.isfinite(float(text)):
+            raise StudyError(f"the parameter {name!r} has the value {text}", "give finite numbers")
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
