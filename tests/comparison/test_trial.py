@@ -39,10 +39,41 @@ def test_only_what_is_included_is_converted(setting):
     assert type(converted[3]) is nn.ELU
 
 
+class Swish(nn.Module):
+    def forward(self, x):
+        return x * torch.sigmoid(x)
+
+
+@pytest.mark.parametrize(
+    ("setting", "kind"), [("base", Swish), ("c0.1", qn.QSiLU), ("mish", nn.Mish)]
+)
+def test_a_class_of_the_users_own_is_converted_by_its_alias(setting, kind):
+    model = Trial(setting, 0, {}).convert(nn.Sequential(Swish()), alias={Swish: "silu"})
+    assert type(model[0]) is kind
+
+
+class InCode(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+
 @pytest.mark.parametrize("setting", ["base", "c0.1", "mish"])
-def test_a_model_with_nothing_to_convert(setting):
-    with pytest.raises(StudyError, match=r"nothing to compare.*no activation module"):
-        Trial(setting, 0, {}).convert(nn.Linear(2, 2))
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (nn.Linear(2, 2), {}, r"no activation module to replace; settings reach modules only"),
+        (InCode(), {}, r"left: relu \(InCode\.forward\).*one such as nn\.ReLU\(\) in the model"),
+        (nn.Sequential(nn.PReLU()), {}, r"left: PReLU.*not in the table; settings reach modules"),
+        (nn.Sequential(qn.QELU()), {}, r"has 1 q-activations already; give it plain"),
+        (nn.Sequential(nn.ELU()), {"exclude": "elu"}, r"include and exclude leave no activation"),
+        (nn.Sequential(nn.ELU()), {"include": "relu"}, r"nothing matches 'relu'"),
+    ],
+)
+def test_a_model_with_nothing_to_convert(setting, model, options, message):
+    with pytest.raises(StudyError, match=message) as error:
+        Trial(setting, 0, {}).convert(model, **options)
+    assert str(error.value).startswith("there is nothing to compare: ")
+    assert "qneurons." not in str(error.value)  # what it would advise is for one setting alone
 
 
 @pytest.mark.parametrize("setting", ["c0.1", "mish"])

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from qneurons.arguments import Mode
 from qneurons.comparison.arms import BASE, rivals
 from qneurons.conversion import (
+    Alias,
+    ConversionPlan,
     Selector,
     conversion_plan,
     convert,
-    nothing_to_convert,
     replace_activations,
 )
 from qneurons.modules import QActivation
@@ -73,6 +74,7 @@ class Trial:
         eval_mode: Mode = "limit",
         include: Selector | Iterable[Selector] = ("*",),
         exclude: Selector | Iterable[Selector] = (),
+        alias: Alias | None = None,
     ) -> nn.Module:
         """Puts the setting of this trial into a model, in place.
 
@@ -82,17 +84,19 @@ class Trial:
             the model, or the new module if the model is itself an activation.
         """
         try:
-            plan = conversion_plan(model, include=include, exclude=exclude)
+            plan = conversion_plan(model, include=include, exclude=exclude, alias=alias)
         except ValueError as error:
             raise StudyError(f"there is nothing to compare: {error}") from None
         if not plan.replaced:
-            raise StudyError(f"there is nothing to compare: {nothing_to_convert(plan)}")
+            raise _nothing_to_compare(plan)
         if self.setting in (plain := rivals()):
             if plan.left:
                 warnings.warn(f"not converted: {plan.describe_left()}", stacklevel=2)
             model = replace_activations(model, plan, lambda row: plain[self.setting]())
         elif self.setting != BASE:
-            model = convert(model, self.setting, phi, eval_mode, include=include, exclude=exclude)
+            model = convert(
+                model, self.setting, phi, eval_mode, include=include, exclude=exclude, alias=alias
+            )
             parts = [part for part in model.modules() if isinstance(part, QActivation)]
             if any(part.schedule is not None for part in parts):
                 self._schedulers.append(LambdaScheduler(model))
@@ -132,6 +136,23 @@ class Trial:
             scheduler.step()
         self.on_epoch(len(self._seconds), values)
         self._since = time.perf_counter()
+
+
+def _nothing_to_compare(plan: ConversionPlan) -> StudyError:
+    """With remedies that every setting can use: what ``convert`` advises is for one of them."""
+    if plan.excluded:
+        why, remedy = "include and exclude leave no activation", "loosen them"
+    elif plan.converted:
+        why = f"the model has {len(plan.converted)} q-activations already"
+        remedy = "give it plain activations such as nn.ReLU(), which every setting replaces"
+    else:
+        why = "the model has no activation module to replace"
+        remedy = (
+            "settings reach modules only: use one such as nn.ReLU() in the model, or name a gate "
+            "in include= or a class of your own in alias="
+        )
+    left = f"; left: {plan.describe_left()}" if plan.left else ""
+    return StudyError(f"there is nothing to compare: {why}{left}", remedy)
 
 
 def run_trial(train: Callable[[Trial], object], trial: Trial) -> tuple[Measured, str]:
