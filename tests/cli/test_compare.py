@@ -96,6 +96,17 @@ def test_a_mistake_is_a_line_and_a_hint(run, arguments, words):
         assert word in result.stderr
 
 
+def test_a_file_that_compares_when_it_is_imported_is_refused(run, tmp_path):
+    """It trained its own comparison first, with its own options."""
+    (tmp_path / "bare.py").write_text(f"{TRAINING}\nimport qneurons as qn\nqn.compare(train)\n")
+    result = run("bare.py:train")
+    error, hint = result.stderr.splitlines()
+    assert "calls qn.compare when it is imported" in error
+    assert hint == "hint: put the call under if __name__ == '__main__':"
+    assert not (tmp_path / "qneurons-compare").exists()
+    assert "imported" not in run("my_training.py:train", "--settings", "base").stderr
+
+
 def test_ctrl_c_has_its_exit_code(run, monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt

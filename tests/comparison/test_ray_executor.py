@@ -84,6 +84,12 @@ def test_a_task_yields_the_messages_of_its_trial():
     assert end == Ended()
 
 
+def test_a_module_that_compares_when_it_is_imported_is_refused():
+    training = b"cqneurons\ncompare\n(cbuiltins\nlen\ntR."
+    (end,) = _train(training, torch.get_num_threads(), ("c0.1", 3, {}), "a command")
+    assert "calls qn.compare when it is imported" in str(end.error)
+
+
 def interrupt(trial, epoch):
     raise KeyboardInterrupt
 

@@ -62,6 +62,11 @@ def test_a_training_that_cannot_be_loaded_is_a_failure_with_a_traceback(serve):
     assert end == Ended()
 
 
+def test_a_module_that_compares_when_it_is_imported_is_refused(serve):
+    ((end,),) = serve(b"cqneurons\ncompare\n(cbuiltins\nlen\ntR.", 1)
+    assert "calls qn.compare when it is imported" in str(end.error)
+
+
 def test_it_ends_with_its_parent(monkeypatch):
     parents, waited = iter([7, 7, 1]), []
     monkeypatch.setattr(os, "getppid", lambda: next(parents))

@@ -130,7 +130,13 @@ def load_function(text: str) -> Callable[[Any], object]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[file.stem] = module  # as an import does: pickling looks for it there
-    spec.loader.exec_module(module)
+    from qneurons.comparison import only_imports
+
+    token = only_imports.set(True)
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        only_imports.reset(token)
     function = getattr(module, name, None)
     if not callable(function):
         functions = filter(inspect.isfunction, vars(module).values())

@@ -112,7 +112,13 @@ def compare(
     from qneurons.comparison.results import Results, answer
     from qneurons.comparison.session import Session, make_grid, make_specs
     from qneurons.comparison.store import TrialStore
+    from qneurons.comparison.trial import only_imports
 
+    if only_imports.get():
+        raise StudyError(
+            "the file calls qn.compare when it is imported",
+            "put the call under if __name__ == '__main__':",
+        )
     if not callable(train):
         raise StudyError(f"train must be a function of a trial, got {train!r}")
     arms, grid = parse_arms(settings), make_grid(params or {})

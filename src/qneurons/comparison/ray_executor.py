@@ -19,7 +19,7 @@ import torch
 from qneurons.comparison.executor import Listener, Message, Training, naming, perform
 from qneurons.comparison.process_executor import pack
 from qneurons.comparison.store import Spec
-from qneurons.comparison.trial import Trial
+from qneurons.comparison.trial import Trial, only_imports
 from qneurons.study.errors import StudyError
 from qneurons.study.execution import Ended, Halt
 from qneurons.study.execution.ray_cluster import connected, find_workers
@@ -104,6 +104,7 @@ def _train(
     messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
 
     def work() -> None:
+        only_imports.set(True)
         torch.set_num_threads(num_threads)  # of this thread alone
         load = functools.partial(pickle.loads, training)
         try:

@@ -6,6 +6,7 @@ import random
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,9 @@ from qneurons.conversion import (
 from qneurons.modules import QActivation
 from qneurons.scheduler import LambdaScheduler
 from qneurons.study.errors import StudyError
+
+# True where a file is imported for its training, which must not compare by itself.
+only_imports: ContextVar[bool] = ContextVar("only_imports", default=False)
 
 
 class Diverged(Exception):

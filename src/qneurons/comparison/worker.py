@@ -9,7 +9,7 @@ import time
 from multiprocessing.connection import Connection
 
 from qneurons.comparison.executor import perform
-from qneurons.comparison.trial import Trial
+from qneurons.comparison.trial import Trial, only_imports
 from qneurons.study.errors import StudyError
 from qneurons.study.execution import Ended
 
@@ -19,6 +19,7 @@ WATCH_S = 1.0
 def serve(fd: int, parent: int, command: str) -> None:
     """Receives the training and then trials, and sends messages, until ``parent`` ends."""
     threading.Thread(target=end_with, args=(parent,), daemon=True).start()
+    only_imports.set(True)
     connection = Connection(fd)
     with contextlib.suppress(EOFError, BrokenPipeError):  # the other end has closed
         load = functools.cache(functools.partial(pickle.loads, connection.recv_bytes()))
