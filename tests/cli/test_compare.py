@@ -107,6 +107,23 @@ def test_a_file_that_compares_when_it_is_imported_is_refused(run, tmp_path):
     assert "imported" not in run("my_training.py:train", "--settings", "base").stderr
 
 
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("\n1 / 0", "line 2: ZeroDivisionError: division by zero"),
+        ("import nope", "line 1: ModuleNotFoundError: No module named 'nope'"),
+        ("import json\njson.loads('')", "line 2: JSONDecodeError: Expecting value"),
+        ("def train(:", "SyntaxError: invalid syntax (wrong.py, line 1)"),
+        ("raise SystemExit(2)", "line 1: SystemExit: 2"),
+    ],
+)
+def test_a_file_that_cannot_be_imported(run, tmp_path, code, why):
+    (tmp_path / "wrong.py").write_text(code)
+    error, hint = run("wrong.py:train").stderr.splitlines()
+    assert error.startswith(f"error: wrong.py cannot be imported: {why}")
+    assert hint == "hint: --debug shows all"
+
+
 def test_ctrl_c_has_its_exit_code(run, monkeypatch):
     def interrupt(*arguments):
         raise KeyboardInterrupt

@@ -197,6 +197,8 @@ def test_other_names_than_last_time(compare):
         ({"settings": ["base"]}, r"nothing to compare"),
         ({"seeds": 0}, r"seeds is 0; give their number"),
         ({"seeds": [-1]}, r"seeds is \[-1\]"),
+        ({"seeds": 2.5}, r"seeds is 2\.5; give their number"),
+        ({"seeds": [[1]]}, r"seeds is \[\[1\]\]; give their number"),
         ({"params": {"lr": []}}, r"the parameter 'lr'"),
     ],
 )

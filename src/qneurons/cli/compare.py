@@ -6,8 +6,10 @@ import importlib.util
 import inspect
 import math
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
@@ -124,25 +126,37 @@ def load_function(text: str) -> Callable[[Any], object]:
         )
     if not file.is_file():
         raise StudyError(f"there is no file {path}", "check the path")
-    sys.path.insert(0, str(file.resolve().parent))
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module  # as an import does: pickling looks for it there
-    from qneurons.comparison import only_imports
-
-    token = only_imports.set(True)
-    try:
-        spec.loader.exec_module(module)
-    finally:
-        only_imports.reset(token)
+    module = import_file(file)
     function = getattr(module, name, None)
     if not callable(function):
         functions = filter(inspect.isfunction, vars(module).values())
         own = [f.__name__ for f in functions if f.__module__ == file.stem]
         raise unknown(f"function of {path}", name, own)
     return function
+
+
+def import_file(file: Path) -> ModuleType:
+    from qneurons.comparison import only_imports
+
+    sys.path.insert(0, str(file.resolve().parent))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module  # as an import does: pickling looks for it there
+    token = only_imports.set(True)
+    try:
+        spec.loader.exec_module(module)
+    except StudyError:
+        raise
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [f"line {frame.lineno}: " for frame in frames if frame.filename == spec.origin]
+        why = f"{''.join(own[-1:])}{type(error).__name__}: {error}"
+        raise StudyError(f"{file} cannot be imported: {why}", "--debug shows all") from error
+    finally:
+        only_imports.reset(token)
+    return module
 
 
 def parse_list(text: str) -> list[str]:

@@ -220,7 +220,10 @@ def check_installed() -> None:
 
 
 def check_seeds(seeds: int | Iterable[int]) -> list[int]:
-    found = list(range(seeds)) if isinstance(seeds, int) else list(dict.fromkeys(seeds))
+    try:
+        found = list(range(seeds)) if isinstance(seeds, int) else list(dict.fromkeys(seeds))
+    except TypeError:  # neither a number nor a list, or a list of lists
+        found = []
     if not found or not all(isinstance(seed, int) and 0 <= seed < 2**63 for seed in found):
         raise StudyError(
             f"seeds is {seeds!r}",
