@@ -81,7 +81,7 @@ def test_failed_trials_have_their_traceback_and_an_exit_code(run, monkeypatch):
         (["my_training:train"], ["my_training.py:train"]),
         (["nowhere.py:train"], ["no file nowhere.py"]),
         (["my_training.py:trian"], ["'trian'", "'train'", "ones: train, broken"]),
-        (["my_training.py:train", "--settings", "base,x1"], ["'x1'", "'c0.02', 'a1'"]),
+        (["my_training.py:train", "--settings", "base,x1"], ["'x1'", "c0.1, a1"]),
         (["my_training.py:train", "--param", "lr"], ["'lr'", "lr=0.05,0.1"]),
         (["my_training.py:train", "--metric", "score"], ["'score'", "test_score"]),
         (["my_training.py:train", "--smaller", "a, b", "--larger", "b"], ["'b' is in smaller"]),

@@ -1,10 +1,13 @@
 """Which settings can be compared, and what they are called."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
-from qneurons.comparison.arms import parse_arm, parse_arms, rivals
+from qneurons.comparison.arms import EXAMPLES, parse_arm, parse_arms, rivals
 from qneurons.study.errors import StudyError
 
 
@@ -24,6 +27,8 @@ from qneurons.study.errors import StudyError
         ("silu", "silu", "silu"),
         ("rrelu", "rrelu", "rrelu"),
         ("relu2", "relu2", "relu2"),
+        ("ReLU", "relu", "relu"),
+        ("SiLU", "silu", "silu"),
     ],
 )
 def test_a_setting_has_a_name_and_is_fitted_to_the_epochs(text, name, setting):
@@ -34,10 +39,19 @@ def test_a_setting_has_a_name_and_is_fitted_to_the_epochs(text, name, setting):
 
 @pytest.mark.parametrize("text", ["", "b1", "c-1", "n0.1", "m1", "relux", "a1/1", "limit "])
 def test_a_setting_that_cannot_be_read(text):
-    with pytest.raises(StudyError, match=r"'c<lam>'.*'a1/20'.*relu.*mish.*rrelu") as error:
+    with pytest.raises(StudyError, match=r"write base, limit, c0\.1, .*docs/compare\.md") as error:
         parse_arm(text)
     assert repr(text) in str(error.value)
     assert "\n" not in str(error.value)
+    assert len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("text", "near"), [("limti", "limit"), ("LeakyReLU", "leaky_relu"), ("c0,1", "c0.1")]
+)
+def test_the_nearest_setting_is_suggested(text, near):
+    with pytest.raises(StudyError, match=f"^unknown setting '{text}'; did you mean '{near}'\\? "):
+        parse_arm(text)
 
 
 def test_base_comes_first_and_once():
@@ -52,6 +66,13 @@ def test_base_alone_compares_nothing():
 
 def test_one_epoch_anneals_nothing():
     assert parse_arm("a1").setting(1) == "a1/2"
+
+
+def test_what_messages_recommend_can_be_read_and_the_page_has_the_full_list():
+    assert [parse_arm(example).name for example in EXAMPLES] == list(EXAMPLES)
+    page = (Path(__file__).parents[2] / "docs" / "compare.md").read_text()
+    (listed,) = re.findall("The plain activations are (.*?)\n\n", page, re.DOTALL)
+    assert re.findall("`(.+?)`", listed) == sorted(rivals())
 
 
 def test_every_rival_is_an_activation():

@@ -193,7 +193,7 @@ def test_other_names_than_last_time(compare):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"settings": ["base", "c0,1"]}, r"cannot read the setting 'c0,1'"),
+        ({"settings": ["base", "c0,1"]}, r"unknown setting 'c0,1'; did you mean 'c0\.1'"),
         ({"settings": ["base"]}, r"nothing to compare"),
         ({"seeds": 0}, r"seeds is 0; give their number"),
         ({"seeds": [-1]}, r"seeds is \[-1\]"),

@@ -7,11 +7,12 @@ from torch import Tensor, nn
 
 from qneurons.activations import Activation, rows
 from qneurons.conversion import OTHER_ACTIVATIONS
-from qneurons.schedules import EXAMPLES, FORMS, Annealed, Schedule
-from qneurons.study.errors import StudyError
+from qneurons.schedules import Annealed, Schedule
+from qneurons.study.errors import StudyError, did_you_mean
 from qneurons.study.runs import parse_setting
 
 BASE = "base"
+EXAMPLES = (BASE, "limit", "c0.1", "a1", "a1/20", "a1@0.5", "lin1", "cos1", "cos1/20")
 
 
 @dataclass(frozen=True)
@@ -31,17 +32,17 @@ class Arm:
 
 
 def parse_arm(text: str) -> Arm:
-    if text in rivals():
-        return Arm(text)
+    if text.lower() in rivals():  # also as torch writes it: ReLU
+        return Arm(text.lower())
     try:
         setting = parse_setting(text)
     except StudyError:
         setting = None
     if setting is None or setting.kind in ("gradient-noise", "mean"):
         raise StudyError(
-            f"cannot read the setting {text!r}",
-            f"write 'base', 'limit', {FORMS}, for example {EXAMPLES}, or an activation: "
-            f"{', '.join(rivals())}",
+            f"unknown setting {text!r}",
+            f"{did_you_mean(text, [*EXAMPLES, *rivals()])}write {', '.join(EXAMPLES)}, or a plain "
+            "activation such as silu; docs/compare.md has the full list",
         )
     schedule = setting.schedule
     if schedule is not None and schedule.over(2) != schedule and "@" not in text:

@@ -25,10 +25,14 @@ class StudyError(Exception):
 def unknown(what: str, name: object, known: Iterable[str], otherwise: str = "") -> StudyError:
     """The error for a name that is not known; suggests the closest known one."""
     known = list(known)
-    near = difflib.get_close_matches(str(name).lower(), known, n=1, cutoff=0.5)
-    nearest = f"did you mean {near[0]!r}? " if near else ""
-    remedy = f"{nearest}the known ones: {', '.join(known)}"
+    remedy = f"{did_you_mean(name, known)}the known ones: {', '.join(known)}"
     return StudyError(f"unknown {what} {name!r}", remedy + (otherwise and f"; {otherwise}"))
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """The closest known name as a question; empty if none is close."""
+    near = difflib.get_close_matches(str(name).lower(), list(known), n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}? " if near else ""
 
 
 def install(extra: str = "study") -> str:
