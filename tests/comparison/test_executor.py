@@ -1,5 +1,7 @@
 """What is said about a trial, and which errors end everything."""
 
+import traceback
+
 import pytest
 import torch
 
@@ -83,6 +85,19 @@ def test_ctrl_c_stops_everything():
 def test_wrong_use_is_raised_with_the_name_of_the_trial():
     with pytest.raises(StudyError, match=r"^seed 3, lr=0\.5, c0\.1: the training has reported"):
         run(lambda trial: None)
+
+
+def test_an_error_is_shown_once_with_the_line_of_the_training():
+    """It had two tracebacks, each with the whole message."""
+
+    def misuse(trial):
+        trial.report(loss=1.0)
+
+    with pytest.raises(StudyError) as error:
+        run(misuse)
+    shown = "".join(traceback.format_exception(error.value))
+    assert shown.count("Traceback") == shown.count("before it has converted") == 1
+    assert "in misuse\n    trial.report(loss=1.0)" in shown
 
 
 def test_an_error_of_the_listener_too():

@@ -131,4 +131,4 @@ def naming(spec: Spec) -> Iterator[None]:
     try:
         yield
     except StudyError as error:
-        raise error.at(spec) from error
+        raise error.at(spec).with_traceback(error.__traceback__) from None

@@ -145,5 +145,5 @@ def pack(train: Training, cloudpickle: Any) -> bytes:
             f"the training cannot be sent to another process ({error})",
             "make such objects inside it, put it into a file of its own and import it, or use "
             "processes=0",
-        ) from error
+        ) from None
     return packed
