@@ -136,6 +136,19 @@ def test_failed_trials_are_named_and_reported(compare):
     assert "1 of 6 trials failed; the same call tries them again" in compare.lines
 
 
+def test_annealing_over_another_number_of_epochs_is_said_once(compare):
+    def train(trial):
+        stops_early = trial.setting == "base" and trial.seed == 0
+        make_train(epochs=3 if stops_early else 5)(trial)
+
+    compare(train, ["base", "c0.1", "a1", "cos1/3"], seeds=2)
+    (line,) = [line for line in compare.lines if "warning" in line]
+    assert line.startswith("warning: 2 of 2 annealed trials are longer or shorter than")
+    assert "as seed 0, a1 (a1/3 in 5 epochs)" in line
+    compare(train, ["base", "c0.1", "a1/3"], seeds=2)
+    assert not [line for line in compare.lines if "warning" in line]
+
+
 def test_a_training_that_always_diverges(compare):
     def train(trial):
         trial.convert(nn.Sequential(nn.ELU()))

@@ -109,7 +109,7 @@ def compare(
     from qneurons.comparison.metrics import Metrics
     from qneurons.comparison.page import gain_table, summary_lines, write_comparison
     from qneurons.comparison.placement import place
-    from qneurons.comparison.results import Results, answer
+    from qneurons.comparison.results import Results, answer, other_lengths
     from qneurons.comparison.session import Session, make_grid, make_specs
     from qneurons.comparison.store import TrialStore
     from qneurons.comparison.trial import only_imports
@@ -198,6 +198,8 @@ def compare(
     verdict = answer(found)
     if failed:
         say(f"{len(failed)} of {len(specs)} trials failed; the same call tries them again")
+    if warning := other_lengths(found.trials, arms):
+        say(warning)
     text = f"{verdict.sentence} {verdict.advice}"
     comparison = Comparison(text, gain_table(found.at_best()), page, failed)
     say(str(comparison))

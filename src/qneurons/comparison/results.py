@@ -150,6 +150,26 @@ def _costs(trials: Sequence[Finished]) -> tuple[float, int | None]:
     )
 
 
+def other_lengths(trials: Sequence[Finished], arms: Sequence[Arm]) -> str:
+    """A warning of annealed trials that are longer or shorter than λ was fitted to; else empty."""
+    fitted = {arm.name: arm for arm in arms if arm.unfitted is not None}
+    annealed = [t for t in trials if t.spec.arm in fitted and not t.measured.diverged]
+    others = [
+        trial
+        for trial in annealed
+        if fitted[trial.spec.arm].setting(len(trial.measured.seconds)) != trial.setting
+    ]
+    if not others:
+        return ""
+    first = others[0]
+    epochs = counted(len(first.measured.seconds), "epoch")
+    return (
+        f"warning: {len(others)} of {len(annealed)} annealed trials are longer or shorter than the "
+        f"trial of base to which λ was fitted, as {first.spec} ({first.setting} in {epochs}); "
+        "train as many epochs in every trial, or set their number, as in a1/20"
+    )
+
+
 def seeds_to_show(contrast: Contrast, family: int) -> int | None:
     """With so many seeds in all a gain of this size is shown in four of five repetitions.
 
