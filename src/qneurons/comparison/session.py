@@ -161,7 +161,7 @@ class Session:
         known = {name for other in finished for name, _ in other.params}
         unread = sorted({name for name, _ in spec.params} - {*read} - known)
         if unread:
-            others = ", ".join(map(repr, sorted(read))) or "none"
+            others = ", ".join(sorted(map(repr, read))) or "none"
             raise StudyError(
                 f"the training does not read the parameter {unread[0]!r}, so that all of its "
                 f"values train the same; it reads {others}",
