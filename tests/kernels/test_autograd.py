@@ -532,12 +532,15 @@ def test_export_of_a_training_model_with_a_dynamic_batch():
     assert not torch.equal(first, second)
 
 
-def test_lam_as_a_number_does_not_compile_for_every_value():
+@pytest.mark.parametrize(
+    "function",
+    [lambda x, lam: q_activation(x, "tanh", lam), lambda x, lam: qn.q_mean(x, "relu2", lam)],
+    ids=["draw", "mean of a power"],
+)
+def test_lam_as_a_number_does_not_compile_for_every_value(function):
     counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
-    draw = torch.compile(
-        lambda x, lam: q_activation(x, "tanh", lam), fullgraph=True, backend=counter
-    )
+    compiled = torch.compile(function, fullgraph=True, backend=counter)
     for lam in (0.01, 0.02, 0.03, 0.04, 0.05):
-        draw(randn(100), lam)
+        compiled(randn(100), lam)
     assert counter.frame_count <= 2
     torch._dynamo.reset()

@@ -22,15 +22,18 @@ def _look_up(
     at = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
     inside = at < num
     x = tl.load(x_ptr + table * num + at, inside, 0.0).to(tl.float32)
-    position = tl.zeros_like(x)
-    for centre in tl.static_range(NUM_CENTRES):
-        distance = x - tl.load(centres_ptr + centre)
-        size = tl.abs(distance) * tl.load(centres_ptr + NUM_CENTRES + centre)
-        term = tl.log(1 + size) * tl.load(centres_ptr + 2 * NUM_CENTRES + centre)
-        term = tl.maximum(term, 1e-30)  # so that a tiny negative x keeps its sign
-        position += tl.where(distance < 0, -term, term)
-    piece = tl.floor(position) + NUM_PIECES // 2
-    piece = tl.where(piece >= 0, piece, 0.0)  # also for NaN
+    if NUM_PIECES == 2:
+        piece = tl.where(x < 0, 0.0, 1.0)
+    else:
+        position = tl.zeros_like(x)
+        for centre in tl.static_range(NUM_CENTRES):
+            distance = x - tl.load(centres_ptr + centre)
+            size = tl.abs(distance) * tl.load(centres_ptr + NUM_CENTRES + centre)
+            term = tl.log(1 + size) * tl.load(centres_ptr + 2 * NUM_CENTRES + centre)
+            term = tl.maximum(term, 1e-30)  # so that a tiny negative x keeps its sign
+            position += tl.where(distance < 0, -term, term)
+        piece = tl.floor(position) + NUM_PIECES // 2
+        piece = tl.where(piece >= 0, piece, 0.0)  # also for NaN
     piece = table * NUM_PIECES + tl.minimum(piece, NUM_PIECES - 1.0).to(tl.int32)
     row = num_tables.to(tl.int64) * NUM_PIECES
     step = x - tl.load(pieces_ptr + piece, inside, 0.0)
