@@ -174,7 +174,7 @@ def q_gelu_tanh(x: Tensor, with_slope: bool) -> ValueAndSlope:
 def q_mish(x: Tensor, with_slope: bool) -> ValueAndSlope:
     # The factor tanh(softplus(y)) is rational in exp(y). With e = exp(-|y|) both signs of y share a
     # form; ``unit`` is 1 below zero and e above.
-    x = x.clamp(min=-_FAR)
+    x = x.clamp(-_FAR, torch.inf)  # without the second bound ONNX takes the largest finite number
     y = x.clamp(max=_FAR)
     e = torch.exp(-y.abs())
     n, unit = 1 + e, torch.where(y < 0, 1.0, e)
