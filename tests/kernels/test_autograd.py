@@ -419,7 +419,8 @@ def test_export_of_the_mean():
 
 
 each_evaluation = pytest.mark.parametrize(
-    ("mode", "rows"), [("limit", ROWS), ("mean", ROWS[::5])]  # a mean is looked up, in the same way
+    ("mode", "rows"),
+    [("limit", ROWS), ("mean", ROWS[::5])],  # a mean is looked up, in the same way
 )
 
 
