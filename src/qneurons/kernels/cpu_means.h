@@ -49,17 +49,23 @@ static void look_up_span(const LookUp *job, int64_t span) {
     const float *restrict x = job->x + table * job->per_table + start;
     const float *restrict origin = job->pieces + table * job->num_pieces;
     float *restrict out = job->out + table * job->per_table + start;
-    if (row == 2) return look_up_two(job, x, num, out);
+    if (row == 2) {
+        look_up_two(job, x, num, out);
+        return;
+    }
     int32_t piece[SPAN];
     find_pieces(job, x, num, piece);
+    float steps[SPAN], slopes[SPAN], means[SPAN];
     for (int i = 0; i < num; i++) {
         const float *of_piece = origin + piece[i];
-        float step = x[i] - of_piece[0];
-        float finite = clip(step, FLT_MAX);
+        steps[i] = x[i] - of_piece[0];
+        means[i] = of_piece[row];
+        float finite = clip(steps[i], FLT_MAX);
         float slope = fused(finite, of_piece[4 * row], of_piece[3 * row]);
-        slope = fused(finite, slope, of_piece[2 * row]);
-        out[i] = slope == 0 ? of_piece[row] : fused(step, slope, of_piece[row]); /* not inf * 0 */
+        slopes[i] = fused(finite, slope, of_piece[2 * row]);
     }
+    /* Not inf * 0. In the loop above it would be a branch, which half the x of relu6 would miss. */
+    for (int i = 0; i < num; i++) out[i] = fused(slopes[i] == 0 ? 0 : steps[i], slopes[i], means[i]);
 }
 
 static void look_up_all(void *argument) {
