@@ -56,9 +56,9 @@ def _two_pieces(activation: Activation, lam: float, phi: float) -> Table:
     with torch.inference_mode(False), torch.device("cpu"):
         wide = torch.tensor(lam, dtype=torch.float64)
         power, below, above = powers_of_mean(activation, wide, phi)
-        pieces, centres = torch.zeros(5, 1, 2), torch.tensor([[0.0], [1.0], [1.0]])
+        pieces = torch.zeros(5, 1, 2, dtype=torch.float32)
         pieces[1 + power, 0] = torch.stack([below, above])
-        return pieces, centres
+        return pieces, pieces.new_tensor([[0.0], [1.0], [1.0]])
 
 
 @functools.lru_cache(maxsize=64)
