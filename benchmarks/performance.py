@@ -71,11 +71,9 @@ def origin(rows, device, columns=COLUMNS):
     def each(column):
         return ", ".join(dict.fromkeys(row[column] for row in shown))
 
-    threads = f", {each('threads')} threads" if device == "cpu" else ""
-    days = ", ".join(sorted({row["date"][:10] for row in shown}))
-    about = (
-        f"{each('device')}{threads}, torch {each('torch')}; measured at {each('commit')}, {days}"
-    )
+    about = each("device") + (f", {each('threads')} threads" if device == "cpu" else "")
+    about += f", torch {each('torch')}; measured at {each('commit')}, "
+    about += ", ".join(sorted({row["date"][:10] for row in shown}))
     return f"{SIZES[device]} elements, median, all variants in turns ({about})."
 
 
@@ -101,14 +99,8 @@ def networks(rows):
 def main():
     for device in SIZES:
         rows = last_rows(device)
-        lines = [
-            origin(rows, device),
-            "",
-            table(rows),
-            "",
-            *(f"- {line}" for line in networks(rows)),
-        ]
-        write_between(PAGE, device, "\n".join(lines))
+        lines = "\n".join(f"- {line}" for line in networks(rows))
+        write_between(PAGE, device, f"{origin(rows, device)}\n\n{table(rows)}\n\n{lines}")
     rows = last_rows("cpu")
     write_between(PAGE, "compiled", f"{origin(rows, 'cpu', COMPILED)}\n\n{table(rows, COMPILED)}")
 
