@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pages import write_between
 
-from qneurons.bench import BOTH, EVALUATION
+from qneurons.bench import BOTH, CHAIN, CHAIN_BOTH, EVALUATION
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "performance.md"
@@ -22,6 +22,12 @@ COLUMNS = {  # title, variant, pass, column
     "q-activation, training × plain": ("qneurons", BOTH, "to_plain"),
     "kept beyond x, limit": ("limit", BOTH, "bytes_kept"),
     "kept beyond x, q-activation": ("qneurons", BOTH, "bytes_kept"),
+}
+COMPILED = {
+    "limit, evaluation × plain": ("limit", CHAIN, "to_plain"),
+    "one operation, evaluation × plain": ("limit, one operation", CHAIN, "to_plain"),
+    "limit, training × plain": ("limit", CHAIN_BOTH, "to_plain"),
+    "one operation, training × plain": ("limit, one operation", CHAIN_BOTH, "to_plain"),
 }
 
 
@@ -41,17 +47,34 @@ def cell(row, column):
     return f"{row[column]} B" if column == "bytes_kept" else f"{float(row[column]):.2f}"
 
 
-def table(rows):
-    lines = [f"| | {' | '.join(COLUMNS)} |", "| --- " + "| ---: " * len(COLUMNS) + "|"]
-    cases = dict.fromkeys(key[:2] for key, row in rows.items() if row["elements"])
+def lines_of(rows, columns):
+    """The rows of each line of a table: by activation and dtype, in the order of its columns."""
+    wanted = [key[:2] for key in columns.values()]
+    cases = dict.fromkeys(key[:2] for key in rows if key[2:] in wanted)
     names = list(dict.fromkeys(name for name, _ in cases))
-    for name, dtype in sorted(cases, key=lambda case: names.index(case[0])):
-        cells = [
-            cell(rows.get((name, dtype, variant, which)), column)
-            for variant, which, column in COLUMNS.values()
-        ]
-        lines.append(f"| {name}, {dtype} | {' | '.join(cells)} |")
+    ordered = sorted(cases, key=lambda case: names.index(case[0]))
+    return {case: [rows.get((*case, *key)) for key in wanted] for case in ordered}
+
+
+def table(rows, columns=COLUMNS):
+    lines = [f"| | {' | '.join(columns)} |", "| --- " + "| ---: " * len(columns) + "|"]
+    for case, found in lines_of(rows, columns).items():
+        cells = [cell(row, key[2]) for row, key in zip(found, columns.values(), strict=True)]
+        lines.append(f"| {', '.join(case)} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def origin(rows, device, columns=COLUMNS):
+    """What the rows of a table share, and every commit and day on which they were measured."""
+    shown = [row for found in lines_of(rows, columns).values() for row in found if row]
+
+    def each(column):
+        return ", ".join(dict.fromkeys(row[column] for row in shown))
+
+    about = each("device") + (f", {each('threads')} threads" if device == "cpu" else "")
+    about += f", torch {each('torch')}; measured at {each('commit')}, "
+    about += ", ".join(sorted({row["date"][:10] for row in shown}))
+    return f"{SIZES[device]} elements, median, all variants in turns ({about})."
 
 
 def spread(rows, variant, which):
@@ -74,14 +97,12 @@ def networks(rows):
 
 
 def main():
-    for device, size in SIZES.items():
+    for device in SIZES:
         rows = last_rows(device)
-        row = [row for row in rows.values() if row["elements"]][-1]
-        about = [row["device"], f"{row['threads']} threads"] if device == "cpu" else [row["device"]]
-        about += [f"torch {row['torch']}", f"commit {row['commit']}", row["date"][:10]]
-        lines = [f"{size} elements, median, all variants in turns ({', '.join(about)}).", ""]
-        lines += [table(rows), "", *(f"- {line}" for line in networks(rows))]
-        write_between(PAGE, device, "\n".join(lines))
+        lines = "\n".join(f"- {line}" for line in networks(rows))
+        write_between(PAGE, device, f"{origin(rows, device)}\n\n{table(rows)}\n\n{lines}")
+    rows = last_rows("cpu")
+    write_between(PAGE, "compiled", f"{origin(rows, 'cpu', COMPILED)}\n\n{table(rows, COMPILED)}")
 
 
 if __name__ == "__main__":

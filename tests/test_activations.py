@@ -181,6 +181,20 @@ def test_derivative_at_a_kink_is_the_right_one(name, parameters):
     )
 
 
+@every_setting
+def test_powers_are_those_of_f(name, parameters):
+    """Of a row without them f(2y) is not always the same multiple of f(y)."""
+    row, y = resolve(name, **parameters), torch.linspace(0.1, 7, 30, dtype=torch.float64)
+    if row.powers is not None:
+        power, below, above = row.powers(**row.parameters)
+        assert power in (1, 2)
+        torch.testing.assert_close(row(y), above * y**power)
+        torch.testing.assert_close(row(-y), below * (-y) ** power)
+        return
+    ratios = torch.stack([row(2 * y) / row(y), row(-2 * y) / row(-y)]).nan_to_num()
+    assert (ratios.amax(1) - ratios.amin(1)).max() > 1e-3
+
+
 def test_derivatives_do_not_vanish_early_in_the_tails():
     x = torch.tensor([-30.0, 30.0], dtype=torch.float64)
     for name in ("sigmoid", "tanh"):

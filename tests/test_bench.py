@@ -63,6 +63,22 @@ def test_compiled_variants_are_those_that_are_asked_for(monkeypatch):
     assert {"snippet, compiled", "qneurons, compiled"} <= set(names)
 
 
+def test_the_chains_of_a_compiled_case_are_measured(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda function, dynamic: function)
+    case = bench.ActivationCase("gelu", "float32", 100, compiled=True)
+    rows = by_key(bench.run(case, CPU, **TINY))
+    for which in (bench.CHAIN, bench.CHAIN_BOTH):
+        for variant in ("plain", "limit", "limit, one operation"):
+            assert rows[variant, which]["to_plain"] > 0
+    plain, limit, one = case.chains().values()
+    results = []
+    for function in (limit, one):
+        x = torch.linspace(-3, 3, 100, requires_grad=True)
+        results.append((function(x), torch.autograd.grad(function(x).sum(), x)[0]))
+        assert (function(x) - plain(x)).abs().max() > 0.1
+    torch.testing.assert_close(*results)
+
+
 def test_a_variant_that_fails_has_a_row_and_the_others_are_measured(monkeypatch):
     def fail(f):
         return lambda x: f(x).no_such_thing

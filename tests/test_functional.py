@@ -563,6 +563,57 @@ def test_mean_of_a_lam_that_broadcasts():
         torch.testing.assert_close(got[i], q_mean(x[i], "elu", lam[i].item()), rtol=1e-7, atol=1e-8)
 
 
+# --- means of powers ------------------------------------------------------------------------------
+
+each_power = pytest.mark.parametrize(
+    "row",
+    [*(row for row in ROWS if row.powers), resolve("leaky_relu", negative_slope=-2.0)],
+    ids=str,
+)
+
+
+@each_power
+def test_the_mean_of_a_power_is_exact_and_needs_no_quadrature(row, monkeypatch):
+    monkeypatch.setattr(qn.functional, "delta_rule", None)
+    x = torch.tensor([-40.0, -1.0, -1e-5, 1e-9, 0.7, 1e3], dtype=torch.float64)
+    for lam in (0.02, 0.3, 1.0, 9.0, torch.linspace(0.1, 5.0, 6, dtype=torch.float64)):
+        for phi in (0.0, 0.4):
+            expected = moments.mean(x, row, lam, phi)
+            allowed = 3e-9 * q_limit(x, row).abs() + 1e-9 * q_limit(-x, row).abs()
+            assert ((q_mean(x, row, lam, phi) - expected).abs() <= allowed).all()
+    torch.testing.assert_close(q_mean(x, row, 0.0, 0.4), q_limit(x, row))
+
+
+@pytest.mark.parametrize("lam", [0.1, 2.0])
+@each_power
+def test_the_mean_of_a_power_at_zero_and_infinity(row, lam):
+    """By the function, forward and backward, and by a module, which looks its constants up."""
+    x = torch.tensor([-INF, -0.0, 0.0, INF, NAN], requires_grad=True)
+    far, near = (q_mean(torch.tensor([-size, size]), row, lam).tolist() for size in (1e9, 1e-9))
+    ends = [y * INF if y else 0.0 for y in far]
+    expected = torch.tensor([ends[0], 0, 0, ends[1], NAN])
+    slope = torch.tensor([y / z for y, z in zip(near, (-1e-9, 1e-9), strict=True)])
+    for mean in (
+        functools.partial(q_mean, activation=row, lam=lam),
+        qn.QActivation(row, lam, eval_mode="mean").eval(),
+    ):
+        value = mean(x)
+        torch.testing.assert_close(value, expected, equal_nan=True)
+        gradients = grad(value, x), torch.func.jvp(mean, (x.detach(),), (torch.ones(5),))[1]
+        for gradient in gradients:
+            torch.testing.assert_close(gradient[1:3], slope[[1, 1]], rtol=1e-6, atol=1e-8)
+            assert gradient[4].isnan()
+            if row.powers(**row.parameters)[0] == 1:
+                torch.testing.assert_close(gradient[[0, 3]], slope, rtol=1e-6, atol=1e-8)
+
+
+def test_the_mean_of_a_power_under_transforms():
+    x = randn(3, 50).requires_grad_()
+    found = torch.vmap(torch.func.jacfwd(lambda x: q_mean(x, "relu2", 1.0)))(x.detach())
+    expected = grad(q_mean(x, "relu2", 1.0), x)
+    torch.testing.assert_close(found, torch.diag_embed(expected))
+
+
 # --- derivatives ----------------------------------------------------------------------------------
 
 # No x and no x(1 + δ) is near a kink of any row: -3, -1, 0, 1, 3, 6.

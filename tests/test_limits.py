@@ -6,10 +6,11 @@ import math
 import mpmath as mp
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from qneurons import q_limit
 from qneurons.activations import resolve, rows
-from qneurons.kernels import kernel_row
+from qneurons.kernels import kernel_row, plain
 from tests.kernels.conftest import find_backend, find_build
 from tests.kernels.test_cpu import available_builds
 from tests.test_closed_forms import DIGITS, EXACT, exact
@@ -55,9 +56,7 @@ def expected(name, dtype):
         ).unbind(1)
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@each_row
-def test_every_row_is_as_accurate_as_promised(backend, row, dtype):
+def assert_accurate(backend, row, dtype):
     x = points(dtype)
     value, slope, *sizes = expected(row.name, dtype)
     eps = torch.finfo(torch.float32).eps
@@ -75,6 +74,27 @@ def test_every_row_is_as_accurate_as_promised(backend, row, dtype):
         allowed = precision * size + ulp * want.abs() + smallest
         error = (got.double() - want).abs()
         assert (error <= allowed).all(), (x[error > allowed], got[error > allowed])
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@each_row
+def test_every_row_is_as_accurate_as_promised(backend, row, dtype):
+    assert_accurate(backend, row, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_the_form_of_gelu_that_is_compiled_is_as_accurate(dtype, monkeypatch):
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert_accurate(find_backend("plain"), resolve("gelu"), dtype)
+
+
+@each_row
+def test_what_is_compiled_has_vector_code_on_a_cpu(row, monkeypatch):
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    graph = make_fx(lambda grad, x: plain.limit_backward(grad, x, *kernel_row(row)))
+    code = graph(*torch.randn(2, 8)).code
+    assert "isnan" not in code
+    assert "erfc" not in code
 
 
 @each_row

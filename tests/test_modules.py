@@ -609,9 +609,10 @@ def test_a_copy_has_a_table_of_its_own(copied):
     assert list(module.state_dict()) == []
 
 
-def test_means_in_a_compiled_model_follow_lam_without_recompiling():
+@pytest.mark.parametrize("name", ["softplus", "relu2"])
+def test_means_in_a_compiled_model_follow_lam_without_recompiling(name):
     torch._dynamo.reset()
-    model = nn.Sequential(nn.Linear(3, 5), qn.QSoftplus(lam=0.1, eval_mode="mean")).eval()
+    model = nn.Sequential(nn.Linear(3, 5), QActivation(name, lam=0.1, eval_mode="mean")).eval()
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     x = normal(7, 3, dtype=torch.float32).requires_grad_()
     for lam in (0.1, 0.3, 0.2):

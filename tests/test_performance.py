@@ -33,4 +33,21 @@ def test_the_readme_says_what_was_measured(device, which, words):
 def test_the_page_has_the_table_of_the_last_rows():
     page = performance.PAGE.read_text()
     for device in performance.SIZES:
-        assert performance.table(performance.last_rows(device)) in page
+        rows = performance.last_rows(device)
+        assert performance.table(rows) in page
+        assert performance.origin(rows, device) in page
+    assert performance.table(rows, performance.COMPILED) in page
+    assert performance.origin(rows, "cpu", performance.COMPILED) in page
+
+
+def test_a_table_names_every_commit_of_its_rows():
+    row = dict.fromkeys(("device", "threads", "torch"), "x") | {"elements": "8", "to_plain": "1"}
+    times = {"commit": "a1", "date": "2026-11-02T09"}, {"commit": "b2", "date": "2026-11-01T09"}
+    columns = performance.COMPILED.values()
+    rows = {
+        ("elu", "float32", variant, which): row | times[number % 2]
+        for number, (variant, which, _) in enumerate(columns)
+    }
+    rows["elu", "float32", "snippet", BOTH] = row | {"commit": "c3", "date": "2026-11-03T09"}
+    said = performance.origin(rows, "cpu", performance.COMPILED)
+    assert "measured at a1, b2, 2026-11-01, 2026-11-02)" in said

@@ -6,7 +6,13 @@ import torch
 
 from qneurons.activations import resolve
 from qneurons.given_delta import difference
-from qneurons.quadrature import GAUSS_LEGENDRE, HALF_NORMAL, SMALL_LAMBDA, delta_rule
+from qneurons.quadrature import (
+    GAUSS_LEGENDRE,
+    HALF_NORMAL,
+    SMALL_LAMBDA,
+    crossing_moment,
+    delta_rule,
+)
 
 FUNCTIONS = {
     "tanh": mp.tanh,
@@ -134,3 +140,26 @@ def test_float32_stays_float32():
     for delta, weight in delta_rule(x, 1.0, 1e-3):
         assert delta.dtype == weight.dtype == torch.float32
         assert delta.isfinite().all()
+
+
+@pytest.mark.parametrize("phi", [0.0, 1e-3, 0.4, 1.0, 2.5])
+@pytest.mark.parametrize("power", [1, 2])
+def test_crossing_moment_agrees_with_mpmath(power, phi):
+    lams, expected = [0.15, 0.5, 1.0, 9.0, 1000.0], []
+    for lam in lams:
+        first = max((1 - mp.mpf(phi)) / lam, 0)
+        ends = [first, *(end for end in (0.01, 0.1, 0.5, 1, 2, 4, 10) if end > first), first + 10]
+        total = mp.quad(
+            lambda z, lam=lam: mp.npdf(z) * (lam * z + phi - 1) ** power / (lam * z + phi), ends
+        )
+        expected.append(float(total))
+    for dtype, error in ((torch.float64, 1e-13), (torch.float32, 1e-6)):
+        found = crossing_moment(power, torch.tensor(lams, dtype=dtype), phi)
+        assert found.dtype == dtype
+        assert found.tolist() == pytest.approx(expected, rel=error, abs=error)
+
+
+def test_crossing_moment_without_noise():
+    zero = torch.tensor(0.0, dtype=torch.float64)
+    assert crossing_moment(1, zero, 0.5).item() == 0
+    assert crossing_moment(1, zero, 2.0).item() == pytest.approx(0.25, abs=1e-14)  # half are at -2

@@ -41,6 +41,8 @@ class Activation:
         functions: the PyTorch functions of this activation.
         options: further attributes of ``module`` and keywords of ``functions``, with the values for
             which they compute this row.
+        powers: (k, a, b) as a function of the parameters, if f(y) is :math:`a y^k` below zero and
+            :math:`b y^k` above, and k is 1 or 2. The mean then needs no quadrature.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Activation:
     module: type[nn.Module] | None = None
     functions: tuple[Callable[..., Any], ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    powers: Callable[..., tuple[int, float, float]] | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
         return self.f(x, **self.parameters)
@@ -116,8 +119,9 @@ _ROWS = [
         kinks=_at_zero,
         module=nn.ReLU,
         functions=(torch.relu, F.relu, F.relu_, Tensor.relu),
+        powers=lambda: (1, 0.0, 1.0),
     ),
-    Activation("relu2", d.relu2, lambda x: 2 * x.relu(), d.q_relu2),
+    Activation("relu2", d.relu2, lambda x: 2 * x.relu(), d.q_relu2, powers=lambda: (2, 0.0, 1.0)),
     Activation(
         "leaky_relu",
         F.leaky_relu,
@@ -127,6 +131,7 @@ _ROWS = [
         kinks=_at_zero,
         module=nn.LeakyReLU,
         functions=(F.leaky_relu, F.leaky_relu_),
+        powers=lambda negative_slope: (1, negative_slope, 1.0),
     ),
     Activation(
         "elu",
@@ -236,7 +241,14 @@ _ROWS = [
         functions=(F.softsign,),
     ),
     Activation("sin", torch.sin, torch.cos, d.q_sin, functions=(torch.sin, Tensor.sin)),
-    Activation("identity", torch.clone, torch.ones_like, d.q_identity, module=nn.Identity),
+    Activation(
+        "identity",
+        torch.clone,
+        torch.ones_like,
+        d.q_identity,
+        module=nn.Identity,
+        powers=lambda: (1, 1.0, 1.0),
+    ),
 ]
 _TABLE = {row.name: row for row in _ROWS}
 _OTHER_NAMES = {"swish": "silu"}

@@ -14,12 +14,14 @@ import qneurons as qn
 from qneurons import measuring
 from qneurons.activations import Activation, resolve
 from qneurons.functional import LAM
+from qneurons.kernels import kernel_row
 from qneurons.measuring import Call, Row, failure_noted, measure, ratio
 from qneurons.provenance import ORIGIN
 from qneurons.study.errors import StudyError
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 FORWARD, BOTH, EVALUATION = "forward", "forward + backward", "evaluation"
+CHAIN, CHAIN_BOTH = "compiled chain, evaluation", "compiled chain, forward + backward"
 COLUMNS = (
     *("activation", "variant", "pass", "dtype", "elements"),
     *("median_us", "p20_us", "p80_us", "samples", "to_copy", "to_plain"),
@@ -48,6 +50,20 @@ def plain(row: Activation) -> Callable[[Tensor], Tensor]:
     return functools.partial(row.functions[0], **row.options, **row.parameters)
 
 
+class _OneOperation(torch.autograd.Function):
+    """The limit as the kernel that serves eager mode, which a compiler cannot fuse."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, name: str, parameters: list[float]) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.row = name, parameters
+        return torch.ops.qneurons.limit(x, name, parameters)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return torch.ops.qneurons.limit_backward(grads[0], *ctx.saved_tensors, *ctx.row), None, None
+
+
 @dataclass(frozen=True)
 class ActivationCase:
     """One activation in one dtype and size."""
@@ -71,12 +87,25 @@ class ActivationCase:
                 functions[f"{name}, compiled"] = torch.compile(functions[name], dynamic=False)
         return functions
 
+    def chains(self) -> dict[str, Callable[[Tensor], Tensor]]:
+        """Compiled: the plain activation or the limit between neighbours that may be fused."""
+        row = resolve(self.activation)
+
+        def chain(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+            return torch.compile(lambda x: 0.7 * function(1.5 * x + 0.25) - 0.1, dynamic=False)
+
+        return {
+            "plain": chain(plain(row)),
+            "limit": chain(qn.QLimit(row)),
+            "limit, one operation": chain(lambda x: _OneOperation.apply(x, *kernel_row(row))),
+        }
+
     def measure(self, device: torch.device, *, seconds: float) -> list[Row]:
         """Measures every variant, forward and forward + backward, and a copy of the tensor.
 
         Forward is timed as in training: x requires grad, and the graph is built and dropped. The
         plain activation and ours, in the limit and in the mean, are also timed in evaluation, in
-        inference mode.
+        inference mode, and so are compiled chains.
         """
         dtype = getattr(torch, self.dtype)
         x = torch.randn(self.elements, device=device).to(dtype).requires_grad_()
@@ -101,6 +130,9 @@ class ActivationCase:
         for name, function in functions.items():
             calls[name, FORWARD] = functools.partial(function, x)
             calls[name, BOTH] = functools.partial(forward_backward, function)
+        for name, function in self.chains().items() if self.compiled else ():
+            calls[name, CHAIN] = functools.partial(evaluate, function)
+            calls[name, CHAIN_BOTH] = functools.partial(forward_backward, function)
         on_cuda = device.type == "cuda"
         # A GPU's cache is flushed before every sample, so a sample is one call there.
         shortest = 0 if on_cuda else measuring.SAMPLE_S

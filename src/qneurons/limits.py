@@ -6,11 +6,16 @@ slope have their limits; sin has none, and gives NaN. Notation: z = |x|, e = exp
 t = σ(-z) = es.
 """
 
+import functools
+
 import torch
 from torch import Tensor
 
 from qneurons.closed_forms import (
+    GAUSS_SCALE,
     GELU_TANH_SCALE,
+    MILLS,
+    MILLS_64,
     QUICK_GELU_SCALE,
     SELU_ALPHA,
     SELU_SCALE,
@@ -138,9 +143,20 @@ def q_quick_gelu(x: Tensor, with_slope: bool) -> ValueAndSlope:
     return value / QUICK_GELU_SCALE, slope
 
 
+def _tail(z: Tensor) -> Tensor:
+    """P(N > z) for z ≥ 0 and a standard normal N."""
+    if not torch.compiler.is_compiling():
+        return normal_tail(z)
+    # Inductor's vector code for the CPU has no erfc.
+    origin, coefficients = MILLS_64 if z.dtype == torch.float64 else MILLS
+    t = 1 / (GAUSS_SCALE * z + origin)
+    p = functools.reduce(lambda p, coefficient: p * t + coefficient, coefficients)
+    return torch.exp(-0.5 * z * z) * (t * p)
+
+
 def q_gelu(x: Tensor, with_slope: bool) -> ValueAndSlope:
     z = x.abs().clamp(max=_FAR)
-    tail, bell = normal_tail(z), z * normal_density(z)
+    tail, bell = _tail(z), z * normal_density(z)
     slope = tail - bell * (3 - z * z) if with_slope else None
     return _mirrored(x, -z * (tail - bell), slope)
 
@@ -158,7 +174,7 @@ def q_gelu_tanh(x: Tensor, with_slope: bool) -> ValueAndSlope:
 def q_mish(x: Tensor, with_slope: bool) -> ValueAndSlope:
     # The factor tanh(softplus(y)) is rational in exp(y). With e = exp(-|y|) both signs of y share a
     # form; ``unit`` is 1 below zero and e above.
-    x = x.clamp(min=-_FAR)
+    x = x.clamp(-_FAR, torch.inf)  # without the second bound ONNX takes the largest finite number
     y = x.clamp(max=_FAR)
     e = torch.exp(-y.abs())
     n, unit = 1 + e, torch.where(y < 0, 1.0, e)

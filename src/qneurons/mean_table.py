@@ -2,7 +2,8 @@
 
 Quadrature evaluates g up to hundreds of times for each x. A table does so once, for some thousand
 points. Its pieces are short near zero, where a large λ bends the mean most, and near every other
-kink of f, where a small λ makes the mean almost jump.
+kink of f, where a small λ makes the mean almost jump. An f that is a power on each side of zero has
+only two pieces.
 """
 
 import functools
@@ -18,7 +19,7 @@ from qneurons import kernels
 from qneurons.activations import Activation
 from qneurons.closed_forms import times
 from qneurons.containers import is_container, map_inside
-from qneurons.functional import q_mean
+from qneurons.functional import powers_of_mean, q_mean
 from qneurons.quadrature import SMALL_LAMBDA
 from qneurons.torch_internals import device_type, is_transformed, is_unobserved
 
@@ -39,13 +40,25 @@ _NODES = 4  # of the interpolation in a piece
 def find(activation: Activation, lam: float, phi: float) -> Table | None:
     """One table in float32 on the CPU, or None where quadrature is needed.
 
-    Without a closed form, f may have parameters of its own, which change. The means of sin
-    and relu2 never become a straight line. At λ = 0 the mean jumps at a kink.
+    Without a closed form, f may have parameters of its own, which change. The mean of sin never
+    becomes a straight line. At λ = 0 the mean jumps at a kink.
     """
     jumps = lam == 0 and any(activation.kinks(**activation.parameters))
     if activation.difference is None or jumps:
         return None
+    if activation.powers is not None:
+        return _two_pieces(activation, lam, phi)
     return _checked(activation, lam, phi)
+
+
+def _two_pieces(activation: Activation, lam: float, phi: float) -> Table:
+    """The table of a mean that is a power of x on each side of zero."""
+    with torch.inference_mode(False), torch.device("cpu"):
+        wide = torch.tensor(lam, dtype=torch.float64)
+        power, below, above = powers_of_mean(activation, wide, phi)
+        pieces = torch.zeros(5, 1, 2, dtype=torch.float32)
+        pieces[1 + power, 0] = torch.stack([below, above])
+        return pieces, pieces.new_tensor([[0.0], [1.0], [1.0]])
 
 
 @functools.lru_cache(maxsize=64)
@@ -164,7 +177,11 @@ def look_up(x: Tensor, table: Table) -> Tensor:
 
 def _look_up(x: Tensor, pieces: Tensor, centres: Tensor) -> Tensor:
     wide = x.to(pieces.dtype)
+    largest = torch.finfo(wide.dtype).max
     _, num_tables, num = pieces.shape
+    if num == 2:  # about zero, where all other coefficients are 0
+        slope, curvature = (torch.where(wide < 0, low, high) for low, high in pieces[2:4, 0])
+        return times(wide, slope + wide.clamp(-largest, largest) * curvature).to(x.dtype)
     position = _position(wide.detach(), centres).nan_to_num(0.0)
     piece = position.clamp(-num // 2, num // 2 - 1).floor().long() + num // 2
     if num_tables > 1:
@@ -173,7 +190,7 @@ def _look_up(x: Tensor, pieces: Tensor, centres: Tensor) -> Tensor:
     chosen = [row.index_select(0, piece.flatten()).view(x.shape) for row in rows]
     origin, mean, slope, curvature, third = chosen
     step = wide - origin
-    finite = step.clamp(-torch.finfo(step.dtype).max, torch.finfo(step.dtype).max)
+    finite = step.clamp(-largest, largest)
     slope = slope + finite * (curvature + finite * third)
     means = mean + times(step, slope)
     return _as_laid_out(x, means.to(x.dtype))

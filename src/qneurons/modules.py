@@ -54,8 +54,9 @@ class QActivation(nn.Module):
             ``eval()`` and again whenever λ or φ changes. Its error is at
             most 1e-6 of the mean or of min(\|x\|, 1) times the largest \|f'\|, whichever is
             larger. Quadrature, which takes 16 to hundreds of evaluations, is used for float64, for
-            f without a closed form, for sin and relu2, and under the transforms of ``torch.func``.
-            ``torch.compile`` compiles quadrature, but not the table, again for every λ.
+            f without a closed form, for sin, and under the transforms of ``torch.func``, but never
+            for relu, leaky_relu, identity and relu2. ``torch.compile`` compiles quadrature, but
+            not the table, again for every λ.
         inplace: accepted for compatibility, and ignored.
         parameters: values of f's parameters, such as ``alpha=0.5``.
 

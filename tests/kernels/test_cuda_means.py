@@ -1,5 +1,7 @@
 """Triton's look-up of means against plain torch's: interpreted or on the device."""
 
+import math
+
 import pytest
 import torch
 
@@ -24,3 +26,13 @@ def test_means_are_looked_up_as_in_plain_torch(shape, name):
     expected = mean_table._look_up(x, *table)
     found = cuda_means.look_up(x, *table)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9, equal_nan=True)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")  # at inf
+@pytest.mark.parametrize("name", ["leaky_relu", "relu2"])
+def test_powers_are_those_of_plain_torch(name):
+    special = torch.tensor([math.nan, math.inf, -math.inf, 0.0, -1e-42])
+    x = torch.cat([torch.randn(1500), special]).to(DEVICE)
+    table = [part.to(DEVICE) for part in mean_table.find(resolve(name), 2.0, 1e-3)]
+    found, expected = cuda_means.look_up(x, *table), mean_table._look_up(x, *table)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-40, equal_nan=True)

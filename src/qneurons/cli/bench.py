@@ -45,7 +45,7 @@ def bench(
         bool | None,
         typer.Option(
             "--compiled/--no-compiled",
-            help="Measure the snippet and ours under torch.compile too; else only for elu.",
+            help="Measure under torch.compile too, alone and between others; else only for elu.",
         ),
     ] = None,
     seconds: Annotated[

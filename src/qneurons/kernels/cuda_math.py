@@ -19,38 +19,9 @@ SELU_SCALE = tl.constexpr(closed_forms.SELU_SCALE)
 GELU_TANH_SCALE = tl.constexpr(closed_forms.GELU_TANH_SCALE)
 GELU_TANH_CUBIC = tl.constexpr(closed_forms.GELU_TANH_CUBIC)
 QUICK_GELU_SCALE = tl.constexpr(closed_forms.QUICK_GELU_SCALE)
-
-# The tail P(N > y) for y ≥ 0 is 2^-z² t p(t), where z is a multiple of y and t = 1 / (z + origin).
-# Coefficients of p from the highest power down: the float32 ones keep p and its slope to 4e-7.
-GAUSS_SCALE = tl.constexpr(math.sqrt(math.log2(math.e) / 2))
-MILLS_ORIGIN = tl.constexpr(2.46180232)
-MILLS = tl.constexpr(
-    (24.9687514, -43.58515505, 21.91334092, -0.5255734268, 2.256351996, 0.806327378, 0.339526689)
-)
-MILLS_ORIGIN_64 = tl.constexpr(4.2466090014400955)
-MILLS_64 = tl.constexpr(
-    (
-        -903431431.9379743,
-        1695929388.0206208,
-        -1265028703.266694,
-        415589405.5773341,
-        -3733640.8011351745,
-        -47113792.47667812,
-        19856646.7249453,
-        -5078989.812720241,
-        887198.2604474889,
-        -99484.62597576811,
-        17804.26725302292,
-        1884.8553125395943,
-        983.5220288079305,
-        289.9277366545456,
-        84.34211909068961,
-        22.83295953305437,
-        5.865971334910218,
-        1.4388798911213485,
-        0.33883037680683475,
-    )
-)
+GAUSS_SCALE = tl.constexpr(closed_forms.GAUSS_SCALE)
+MILLS_ORIGIN, MILLS = map(tl.constexpr, closed_forms.MILLS)
+MILLS_ORIGIN_64, MILLS_64 = map(tl.constexpr, closed_forms.MILLS_64)
 
 
 @triton.jit
