@@ -13,21 +13,50 @@ performance = pytest.importorskip("performance")
 
 
 @pytest.mark.parametrize(
-    ("device", "which", "words"),
+    ("device", "variant", "which", "words"),
     [
-        ("cuda", BOTH, "takes {} times as long as the plain activation on an H200 in float32"),
-        ("cpu", BOTH, "and {} times on a CPU. Evaluation"),
-        ("cuda", EVALUATION, "it takes {} times as long as the plain activation on an H200"),
-        ("cpu", EVALUATION, "in bfloat16, and {} times on a CPU. [Performance]"),
+        (
+            "cuda",
+            "qneurons",
+            BOTH,
+            "takes {} times as long as the plain activation on an H200 in float32",
+        ),
+        ("cuda", "qneurons", BOTH, "float32, {} times in bfloat16"),
+        ("cpu", "qneurons", BOTH, "and {} times on a CPU. The limit"),
+        ("cuda", "limit", BOTH, "is trained in {} times the plain time on an H200"),
+        ("cpu", "limit", BOTH, "and {} times on a CPU. Evaluation"),
+        (
+            "cuda",
+            "qneurons",
+            EVALUATION,
+            "it takes {} times as long as the plain activation on an H200",
+        ),
+        ("cpu", "qneurons", EVALUATION, "in bfloat16, and {} times on a CPU. These"),
     ],
 )
-def test_the_readme_says_what_was_measured(device, which, words):
+def test_the_readme_says_what_was_measured(device, variant, which, words):
     rows = performance.last_rows(device)
-    if "in float32" in words:
-        rows = {key: row for key, row in rows.items() if row["dtype"] == "float32"}
-    low, high = performance.spread(rows, "qneurons", which)
+    for dtype in ("float32", "bfloat16"):
+        if words.endswith(f"in {dtype}"):
+            rows = {key: row for key, row in rows.items() if row["dtype"] == dtype}
+    low, high = performance.spread(rows, variant, which)
     readme = " ".join((ROOT / "README.md").read_text().split())
     assert words.format(f"{low:.2f} to {high:.2f}") in readme
+
+
+def test_the_readme_says_what_a_small_network_takes():
+    rows = performance.last_rows("cuda")
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    for which, words in (
+        ("evaluation, MNIST-CNN, batch 64", "takes {} times as long in evaluation"),
+        ("evaluation as a CUDA graph, MNIST-CNN, batch 64", "and {} times as a CUDA graph"),
+    ):
+        ratios = [
+            float(row["to_plain"])
+            for (*_, variant, found), row in rows.items()
+            if (variant, found) == ("qneurons", which)
+        ]
+        assert words.format(f"{min(ratios):.2f} to {max(ratios):.2f}") in readme
 
 
 def test_the_page_has_the_table_of_the_last_rows():
