@@ -321,14 +321,14 @@ def test_what_brings_the_gain(results):
         assert limit.low > noise.high  # most of the gain
     assert signs("mnist-mlp", "tanh", False) == (-1, 1)
     assert signs("mnist-mlp", "tanh", True) == (-1, 0)
-    mlp = {c.dropout: c for c in results.cells if c[1::2][:2] == ("mnist-mlp", "tanh")}
     gaining = {
-        dropout: {
-            s
-            for s in results.settings(cell)[1:]
-            if results.contrast(cell, s, "base").outcome == "better"
+        cell.dropout: {
+            setting
+            for setting in results.settings(cell)[1:]
+            if results.contrast(cell, setting, "base").outcome == "better"
         }
-        for dropout, cell in mlp.items()
+        for cell in results.cells
+        if (cell.network, cell.activation) == ("mnist-mlp", "tanh")
     }
     assert gaining == {False: {"a5", "a9"}, True: set()}
     assert signs("cifar-cnn", "elu", False) == (-1, 1)

@@ -273,10 +273,10 @@ def _outcome(row: Row) -> str:
     return row.contrast.outcome if row.contrast else "unclear"
 
 
-def _merit(row: Row) -> tuple[float, ...]:
+def _merit(row: Row) -> tuple[float, float]:
     """Diverges less often than base; then its mean gain."""
-    if (contrast := row.contrast) is None:
-        return (-math.inf,)
+    contrast = row.contrast
+    assert contrast is not None  # base is not compared with itself
     fewer = contrast.diverged[1] - contrast.diverged[0]
     return fewer, contrast.gain.mean if contrast.gain.n else -math.inf
 
@@ -287,14 +287,12 @@ def _unit(metric: Metric) -> str:
 
 def _gain_text(row: Row) -> str:
     contrast = row.contrast
-    if contrast is None:
-        return "nothing was compared"
-    parts = []
+    assert contrast is not None  # base is not compared with itself
+    metric, parts = contrast.metric, []
     if contrast.difference.n:
-        mean, interval = difference_texts(contrast.difference, contrast.metric)
+        mean, interval = difference_texts(contrast.difference, metric)
         seeds = counted(contrast.difference.n, "seed")
-        parts = [f"{contrast.metric.title} {mean} {interval}{_unit(contrast.metric)} against base"]
-        parts[0] += f" over {seeds}"
+        parts.append(f"{metric.title} {mean} {interval}{_unit(metric)} against base over {seeds}")
     if contrast.test == "sign":
         own, of_base = contrast.diverged
         trials = counted(contrast.seeds, "trial")
