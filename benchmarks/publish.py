@@ -47,6 +47,16 @@ LAM_PAIRS = (
 )
 
 
+def read_store(path):
+    """The rows of a store; of folders in their commands only the names remain."""
+    where = r"(--(?:store|data-dir)) \S*/"
+    return (
+        Store.open(path, readonly=True)
+        .frame()
+        .with_columns(pl.col("command").str.replace_all(where, "$1 "))
+    )
+
+
 def whole_cells(frame, study):
     """The rows of cells in which every run has reached the last epoch or diverged."""
     frame = rows_of(study, frame)
@@ -304,7 +314,7 @@ def main():
     parser.add_argument("--naive", type=Path, help="rows of naive_loop.py to add")
     options = parser.parse_args()
     study = load_study("paper")
-    rows = Store.open(options.store, readonly=True).frame()
+    rows = read_store(options.store)
     frame = whole_cells(rows, study)
     frame.write_parquet(PAPER / "rows.parquet")
     more = rows.filter(pl.col("seed") > frame["seed"].max())

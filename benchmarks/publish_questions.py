@@ -12,7 +12,7 @@ from statistics import fmean
 
 import polars as pl
 from pages import bare_markdown, write_between
-from publish import PAPER, ROOT, cell_name, endpoint, interval
+from publish import PAPER, ROOT, cell_name, endpoint, interval, read_store
 
 from qneurons.report import Results, rows_of
 from qneurons.report.comparisons import setting_order
@@ -22,7 +22,7 @@ from qneurons.report.results import GUESSING
 from qneurons.report.tables import idle_text, mean_split_table
 from qneurons.study.runs import PAPER_PROTOCOL
 from qneurons.study.spec import load_study
-from qneurons.study.store import RUN, Store
+from qneurons.study.store import RUN
 
 QUESTIONS = ROOT / "results" / "questions"
 STUDIES = (
@@ -191,15 +191,16 @@ def moved_images_table(rows):
     body = []
     for key in sorted(ends, key=order):
         network, activation, dropout, augment, setting = key
-        accuracy = estimate(ends[key]["test_accuracy"])
-        gain, base = "", (*key[:-1], "base")
-        if base in ends and setting != "base":
-            over, at_last = (paired_gain(runs[key], runs[base]) for runs in (ends, lasts))
-            gain = f"{interval(estimate(over), form='+.2f')} ({100 * at_last.mean():+.2f})"
-        peaks = (f"{100 * x:.2f}" for x in best[key] + highest[key])
+        runs, base = ends[key], (*key[:-1], "base")
+        texts = [idle_text((runs["train_loss"] > GUESSING).sum(), len(runs)), "", "", ""]
+        if not texts[0]:
+            peaks = (f"{100 * x:.2f}" for x in best[key] + highest[key])
+            texts = [interval(estimate(runs["test_accuracy"]), form=".2f"), "", *peaks]
+            if base in ends and setting != "base":
+                over, at_last = (paired_gain(part[key], part[base]) for part in (ends, lasts))
+                texts[1] = f"{interval(estimate(over), form='+.2f')} ({100 * at_last.mean():+.2f})"
         cell = cell_name(network, activation, dropout=dropout)
-        mean = interval(accuracy, form=".2f")
-        body.append((cell, augment, setting, str(accuracy.n), mean, gain, *peaks))
+        body.append((cell, augment, setting, str(len(runs)), *texts))
     columns = ("cell", "moves", "setting", "seeds", "epochs 91 to 100, %", "gain over base")
     return Table("", (*columns, "best epoch", "highest of all"), tuple(body))
 
@@ -234,7 +235,7 @@ def main():
     parser.add_argument("store", type=Path, nargs="?")
     options = parser.parse_args()
     if options.store:
-        add_rows(Store.open(options.store, readonly=True).frame())
+        add_rows(read_store(options.store))
     for mark, text in generated().items():
         write_between(ROOT / "RESULTS.md", mark, text)
 
