@@ -12,7 +12,7 @@ from statistics import fmean
 
 import polars as pl
 from pages import bare_markdown, write_between
-from publish import PAPER, ROOT, cell_name, endpoint, interval, read_store
+from publish import PAPER, ROOT, cell_name, endpoint, interval, paired_gain, read_store
 
 from qneurons.report import Results, rows_of
 from qneurons.report.comparisons import setting_order
@@ -115,12 +115,6 @@ def held_out_table(rows):
 
 def last_epoch(rows):
     return rows.filter(epoch=rows["epoch"].max())
-
-
-def paired_gain(runs, base):
-    """The gain in test accuracy of every seed that both have."""
-    both = runs.join(base, on="seed", suffix="_base")
-    return both["test_accuracy"] - both["test_accuracy_base"]
 
 
 def rates_table(rows):
