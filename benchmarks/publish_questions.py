@@ -63,7 +63,10 @@ def read(name, *, with_paper=False):
 def accuracy_text(runs):
     """Mean test accuracy in %, or that the runs learn nothing."""
     idle = (runs["train_loss"] > GUESSING).sum()
-    return idle_text(idle, len(runs)) or f"{100 * fmean(runs['test_accuracy']):.2f}"
+    if idle == len(runs):
+        return idle_text(idle, idle)
+    some = f" ({idle} of {len(runs)} runs learn nothing)" * bool(idle)
+    return f"{100 * fmean(runs['test_accuracy']):.2f}{some}"
 
 
 def normalisation_table(rows):
@@ -158,7 +161,7 @@ def rates_table(rows):
         texts = (column.get(key, "") for column in columns_of_gains)
         name = cell_name(activation, dropout=dropout)
         body.append((name, setting, f"{rate:g}", accuracy_text(at_end[*key, rate]), *texts))
-    columns = ("cell", "setting", "best rate", "test accuracy, %", "gain, each at its best rate")
+    columns = ("cell", "setting", "chosen rate", "test accuracy, %", "gain, each at its rate")
     return Table("", (*columns, f"gain, both at {printed:g}"), tuple(body))
 
 

@@ -328,7 +328,7 @@ def test_a_run_that_diverges_alone_loses_its_seed(make_frame, metric):
     assert (row.test, row.lead, row.diverged) == ("sign", 10 - 1, (2, 2))
     assert row.p == pytest.approx(stats.binomtest(10, 11).pvalue)
     assert row.outcome == "better"
-    assert survivors([row])[-1] == "sign"
+    assert survivors([row]) == [(1, "sign"), (1, "sign")]
     alike = {(setting, 1): 2 for setting in cell["settings"]}
     [row] = contrasts(finals(make_frame(**cell, **gain, diverged=alike), metric))
     assert (row.test, row.outcome) == ("sign-flip", "better")
@@ -443,8 +443,9 @@ def test_final_values_of_finished_runs_need_no_other_epochs(make_frame, thin_out
 def test_fewer_contrasts_survive_a_correction_over_all_cells(make_frame, cells, gain):
     cells = [("digits", "m", False, f"f{i}") for i in range(cells)]
     rows = contrasts(finals(make_frame(cells=cells, gain=gain, noise=3e-4)))
-    within, overall, test = survivors(rows)
+    (within, test_within), (overall, test) = survivors(rows)
     assert within == sum(row.p_holm <= 0.05 for row in rows)
+    assert test_within == "sign-flip"
     assert test == ("sign-flip" if len(cells) == 1 else "paired t")  # 66 / 512 is above 0.05
     p = [row.p for row in rows]
     if len(cells) > 1:

@@ -71,7 +71,10 @@ def test_the_corrections_are_told(make_frame):
     told = (
         "Of 10 contrasts in test accuracy, 8 have p ≤ 0.05 after the correction within their cell"
     )
-    assert f"{told} (5 contrasts each), and 8 after one over all 10 at once (sign-flip" in note
+    assert (
+        f"{told} (sign-flip test, 5 contrasts each), and 8 after one over all 10 at once (sign-flip"
+        in note
+    )
 
 
 @pytest.mark.parametrize("few", [{"seeds": 1}, {"cells": [ELU], "settings": ("base", "a1")}])

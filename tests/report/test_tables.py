@@ -50,7 +50,10 @@ def test_contrasts_with_settings_that_learn_nothing_survive_no_correction(make_f
     told = tables.survival_text(results, "test_accuracy")
     # 5 contrasts a cell: 3 over base and 2 over the limit; c0.02 of tanh is in two of them
     assert told.startswith("Of 8 contrasts in test accuracy (2 with settings that learn nothing")
-    assert "(5 contrasts each)" in told
+    assert "(sign-flip test, 5 contrasts each)" in told
+    assert told.endswith(
+        "(paired t test; with so many contrasts the sign-flip test can show nothing)."
+    )
     same = Results(make_frame(settings=SETTINGS, seeds=8, gain=0.01))
     assert tables.survival_text(same, "test_accuracy").startswith("Of 10 contrasts in test accur")
 

@@ -326,10 +326,10 @@ def _contrast(a: Final, b: Final, family: int) -> Contrast:
     return Contrast(a.cell, a.setting, b.setting, a.metric, *end)
 
 
-def survivors(rows: Sequence[Contrast]) -> tuple[int, int, str]:
+def survivors(rows: Sequence[Contrast]) -> list[tuple[int, str]]:
     """How many contrasts are significant, corrected within cells and over all of them at once.
 
-    Also the test of the latter: so many contrasts may be too many for the sign-flip test.
+    Also the test of either: all contrasts at once may be too many for the sign-flip test.
     """
     tests = [
         (row.test, row.p)
@@ -337,6 +337,9 @@ def survivors(rows: Sequence[Contrast]) -> tuple[int, int, str]:
         else paired_test(np.array([*row.by_seed.values()]), len(rows))
         for row in rows
     ]
-    within = sum(row.p_holm <= ALPHA for row in rows)
-    overall = sum(p <= ALPHA for p in holm([p for _, p in tests]))
-    return within, overall, Counter(name for name, _ in tests).most_common(1)[0][0]
+    within = [row.p_holm for row in rows], [row.test for row in rows]
+    overall = holm([p for _, p in tests]), [name for name, _ in tests]
+    return [
+        (sum(p <= ALPHA for p in found), Counter(names).most_common(1)[0][0])
+        for found, names in (within, overall)
+    ]

@@ -119,15 +119,17 @@ def survival_text(results: Results, metric: str) -> str:
     everything = results.contrasts[metric]
     families = sorted(Counter(row.cell for row in everything).values())
     rows = [r for r in everything if results.learns(r.cell, r.setting, r.reference)]
-    if len(rows) < 2 or (found := survivors(rows))[-1] == "none":
+    if len(rows) < 2 or (found := survivors(rows))[-1][1] == "none":
         return ""
-    within, overall, test = found
+    (within, test_within), (overall, test) = found
+    too_many = f"; with so many contrasts the {test_within} test can show nothing"
+    reason = too_many if test != test_within else ""
     idle = len(everything) - len(rows)
     left_out = f" ({idle} with settings that learn nothing are left out)" if idle else ""
     return (
         f"Of {len(rows)} contrasts in {METRICS[metric].title}{left_out}, {within} have p ≤ 0.05 "
-        f"after the correction within their cell ({_span(families)} contrasts each), and {overall} "
-        f"after one over all {len(rows)} at once ({test} test)."
+        f"after the correction within their cell ({test_within} test, {_span(families)} contrasts "
+        f"each), and {overall} after one over all {len(rows)} at once ({test} test{reason})."
     )
 
 

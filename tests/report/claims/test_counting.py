@@ -114,7 +114,7 @@ def test_relu_at_small_lambdas_is_the_noise_floor_and_no_case(make_paper):
     found = judge_cases(RELU, Results(make_paper(gain=gain)))
     assert counts(found) == {"claimed": 18, "for": 18, "against": 0, "unclear": 0, "missing": 0}
     floor = [line for line in found.graded if line.startswith("the noise floor")]
-    assert "test accuracy is lower in 0 of 6 cases, mean difference +4.99" in floor[0]
+    assert "test accuracy is lower in 0 of 6 cases, and the mean difference is +4.99" in floor[0]
     assert not any(
         "noise floor" in line for line in judge_cases(BETTER, Results(make_paper())).graded
     )

@@ -37,8 +37,10 @@ def test_the_effect_of_a_case_is_the_mean_of_its_contrasts(make_results):
 
     results = make_results(gain=gain, loss_gain=gain)
     accuracy, loss = lines(results)
-    assert accuracy.startswith("test accuracy is higher in 2 of 3 cases, mean difference +0.0")
-    assert loss.startswith("training loss is lower in 2 of 3 cases, mean difference -0.")
+    assert accuracy.startswith(
+        "test accuracy is higher in 2 of 3 cases, and the mean difference is +0.0"
+    )
+    assert loss.startswith("training loss is lower in 2 of 3 cases, and the mean difference is -0.")
     for line, metric, factor, form, unit in (
         (accuracy, "test_accuracy", 100, "+.3f", "points"),
         (loss, "train_loss", 1000, "+.3g", "thousandths"),
@@ -52,7 +54,7 @@ def test_the_effect_of_a_case_is_the_mean_of_its_contrasts(make_results):
                 for cell in results.cells
             ]
         )
-        assert f"mean difference {values.mean():{form}} {unit}" in line
+        assert f"the mean difference is {values.mean():{form}} {unit}" in line
         samples = (values.mean(axis=0), "over seeds"), (values.mean(axis=1), "over 3 cells")
         for sample, words in samples:
             interval = stats.ttest_1samp(sample, 0).confidence_interval(0.95)
@@ -72,7 +74,9 @@ def test_settings_that_learn_nothing_have_a_sign_and_are_in_no_mean(make_results
 
     results = make_results(gain=lost(-0.88), loss_gain=lost(-2.3), noise=0)
     accuracy, loss, told = lines(results, settings=("a1",))
-    assert accuracy.startswith("test accuracy is higher in 2 of 3 cases, mean difference +0.2")
+    assert accuracy.startswith(
+        "test accuracy is higher in 2 of 3 cases, and the mean difference is +0.2"
+    )
     assert "over 2 cells as a sample" in accuracy
     assert accuracy.endswith("with settings that learn nothing -29.200 points)")
     assert "with settings that learn nothing +7" in loss
@@ -103,7 +107,7 @@ def test_the_last_epoch_is_beside_the_mean(make_results):
     late = (pl.col("epoch") == 20) & (pl.col("setting") == "a1")
     frame = results.frame.with_columns(pl.col("test_accuracy") + 0.01 * late)
     accuracy, _ = lines(Results(frame), settings=("a1",))
-    assert "mean difference +0.700 points" in accuracy  # of two epochs
+    assert "mean difference is +0.700 points" in accuracy  # of two epochs
     assert "; at the last epoch +1.200" in accuracy
 
 

@@ -106,7 +106,7 @@ def test_opposite_effects_are_not_averaged_away(make_frame):
     assert found.answer == DIFFERS
     assert found.graded == ("elu without dropout: the limit", "tanh without dropout: the noise")
     assert found.reason.startswith(
-        "What gains, on average over cells. The limit: elu without dropout; the noise: tanh "
+        "What gains, on average over cells: the limit for elu without dropout; the noise for tanh "
         "without dropout."
     )
     assert "The sign of the limit's part is + in 1 cells and - in 1, of the noise's" in found.reason
@@ -159,12 +159,14 @@ def test_settings_that_learn_nothing_are_left_out_and_told_of(make_frame):
     found = judge_question(world("limit", "c0.1"))
     assert (found.answer, found.graded) == ("both", ("elu without dropout: both",))
     assert "nothing: mnist-mlp on digits, tanh, no dropout (limit, c0.1)." in found.reason
-    assert "the answer would be another: tanh without dropout: the noise." in found.reason
+    assert (
+        "Were it included, the answer would be the noise for tanh without dropout." in found.reason
+    )
     # one q setting is left out, its cell is not
     results = world("c0.1")
     assert [group.cells for group in attributions(results)] == [1, 1, 2]
     assert attributions(results)[1].noise.mean == pytest.approx(0.001, abs=3e-4)
-    assert "tanh without dropout: the limit." in judge_question(results).reason
+    assert "would be the limit for tanh without dropout." in judge_question(results).reason
     alone = judge_question(world("limit", cells=[TANH]))
     assert alone.answer == OPEN
     assert alone.missing[0].endswith("that learn something")
@@ -213,7 +215,7 @@ def test_another_answer_of_the_last_epoch_is_told(make_frame):
     frame = frame.with_columns(pl.col("test_accuracy") + 0.001 * late)  # all but the noise's part
     found = judge_question(Results(frame))
     assert found.answer == "both"
-    assert "At the last epoch alone another answer: elu without dropout: the limit." in found.reason
+    assert "At the last epoch alone it is the limit for elu without dropout." in found.reason
     assert "last epoch" not in judge_question(Results(make_frame(cells=[ELU], gain=both))).reason
 
 

@@ -78,8 +78,10 @@ def _line(results: Results, found: Sequence[Case], metric: Metric, sign: int) ->
     if (whole.over_seeds.mean > 0) != (effect.over_seeds.mean > 0):
         told, _ = _texts(whole.over_seeds, metric)
         beside.append(f"with settings that learn nothing {told} {unit}")
+    is_higher = (2 * agree > len(gains)) == (direction == "higher")  # in most cases
+    joint = "and" if is_higher == (effect.over_seeds.mean > 0) else "but"
     return (
-        f"{line}, mean difference {mean} {unit} (95 % interval {interval} "
+        f"{line}, {joint} the mean difference is {mean} {unit} (95 % interval {interval} "
         f"over seeds, {between} over {effect.over_cells.n} cells as a sample"
         f"{''.join(f'; {words}' for words in beside)})"
     )

@@ -139,16 +139,13 @@ def judge_question(results: Results) -> Verdict:
     answers = Counter(group.answer for group in groups)
     decided = answers.keys() - {OPEN}
     answer = next(iter(decided)) if len(decided) == 1 else DIFFERS if decided else OPEN
-    by_answer = {answer: [g.where for g in groups if g.answer == answer] for answer in answers}
-    words = "; ".join(f"{name}: {listed(where)}" for name, where in by_answer.items())
-    reason = [f"What gains, on average over cells. {words[0].upper()}{words[1:]}."]
+    told = {group.where: group.answer for group in groups}
+    reason = [f"What gains, on average over cells: {_name_answers(told)}."]
     last = {group.where: group.answer for group in attributions(results.last_epoch)}
-    changed = [(g.where, last.get(g.where, OPEN)) for g in groups if last.get(g.where) != g.answer]
-    if changed:
-        reason.append(
-            f"At the last epoch alone another answer: {'; '.join(map(': '.join, changed))}."
-        )
-    reason += _left_out(results, everything, {group.where: group.answer for group in groups})
+    last = {where: last.get(where, OPEN) for where in told}
+    if changed := {where: last[where] for where in told if last[where] != told[where]}:
+        reason.append(f"At the last epoch alone it is {_name_answers(changed)}.")
+    reason += _left_out(results, everything, told)
     cells = {cell for cell, _ in pairs}
     if diverged := sum(len(f.diverged) for f in results.finals[ACCURACY.name] if f.cell in cells):
         reason.append(f"{diverged} diverged runs are in no part.")
@@ -170,11 +167,19 @@ def _left_out(
     if not lost:
         return []
     whole = [attribute(results, where, part) for where, part in _groups(everything).items()]
-    other = [f"{g.where}: {g.answer}" for g in whole if answers.get(g.where) != g.answer]
+    other = {g.where: g.answer for g in whole if answers.get(g.where) != g.answer}
     return [
         f"This leaves out what learns nothing: {lost}."
-        + (f" With it the answer would be another: {'; '.join(other)}." if other else "")
+        + (f" Were it included, the answer would be {_name_answers(other)}." if other else "")
     ]
+
+
+def _name_answers(answers: Mapping[str, str]) -> str:
+    """As in "the noise for a and b; both for c"."""
+    by_answer: dict[str, list[str]] = {}
+    for where, answer in answers.items():
+        by_answer.setdefault(answer, []).append(where)
+    return "; ".join(f"{answer} for {listed(where)}" for answer, where in by_answer.items())
 
 
 def _without_noise(results: Results) -> list[str]:
