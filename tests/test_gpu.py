@@ -152,15 +152,20 @@ each_mode = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.parametrize("is_trained", [False, True])
 @each_mode
-def test_compiled_draws_differ(mode, compiled):
-    @torch.no_grad()
+def test_compiled_draws_differ(mode, is_trained, compiled):
     def twice(x):
         return q_activation(x, "tanh", 1.0), q_activation(x, "tanh", 1.0)
 
-    twice = compiled(twice, mode=mode)
-    x = randn(1000)
-    draws = [draw.clone() for _ in range(4) for draw in twice(x)]
+    twice, draws = compiled(twice, mode=mode), []
+    with torch.set_grad_enabled(is_trained):
+        for _ in range(4):
+            x = randn(1000).requires_grad_(is_trained)
+            first, second = twice(x)
+            draws += [first.detach().clone(), second.detach().clone()]
+            if is_trained:  # or the memory of a graph is not used again
+                (first + second).sum().backward()
     assert differ(*draws)
 
 

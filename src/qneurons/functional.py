@@ -24,7 +24,7 @@ from qneurons.kernels import difference, drawn_difference, kernel_row
 from qneurons.noise import draw_delta, draw_seed, seeded_delta
 from qneurons.precision import TINY_DELTA, compute_dtype
 from qneurons.quadrature import crossing_moment, delta_rule
-from qneurons.torch_internals import device_type, in_func_transform
+from qneurons.torch_internals import device_type
 
 # The larger of the paper's constants. Training with 0.02 did not differ measurably from training
 # with the limit, nor 0.1 from 0.02; annealing from a larger λ was better (RESULTS.md).
@@ -119,8 +119,7 @@ def sample(
     assert grouping is not None  # check_seed refuses such a seed
     groups, inner = grouping
     if seed is None:
-        draws = _traced_seed if torch.compiler.is_compiling() else draw_seed
-        seed = draws(groups, x.device, generator)
+        seed = draw_seed(groups, x.device, generator)
     lam, phi = _values(lam, x), _values(phi, x)
     if groups > 1 and lam.numel() < groups:
         lam = lam.expand(groups).contiguous()
@@ -131,12 +130,6 @@ def sample(
         delta = seeded_delta(x.shape, seed, lam, phi, inner, dtype=compute_dtype(x))
         return difference(x, delta, activation)
     return drawn_difference(x, seed, lam, phi, inner, name, parameters, activation)
-
-
-def _traced_seed(num: int, device: torch.device, generator: torch.Generator | None) -> Tensor:
-    if generator is not None or in_func_transform():
-        return draw_seed(num, device, generator)
-    return kernels.draw_seed(num, device=device)
 
 
 def _values(value: float | Tensor, x: Tensor) -> Tensor:

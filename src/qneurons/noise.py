@@ -269,7 +269,11 @@ def seeded_delta(
 def draw_seed(
     num: int, device: torch.device | str | None, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Draws ``num`` seeds by one ordinary torch op, so every replay of a CUDA graph draws anew."""
+    """Draws ``num`` seeds by one ordinary torch op, so every replay of a CUDA graph draws anew.
+
+    It must be an op of torch: AOTAutograd merges equal calls of an op of our own, whatever its
+    tags, so that all activations of a compiled model would have the same noise.
+    """
     if generator is None:
         return torch.randint(2**63 - 1, (num,), device=device)
     return torch.randint(2**63 - 1, (num,), device=device, generator=generator)

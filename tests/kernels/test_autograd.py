@@ -191,15 +191,22 @@ def test_inductor_is_as_accurate_as_eager(name, compiled):
         torch.testing.assert_close(low.double(), high, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+@pytest.mark.parametrize("is_trained", [False, True])
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_two_draws_in_one_graph_differ(backend, compiled):
-    @torch.no_grad()
+def test_two_draws_in_one_graph_differ(backend, is_trained, is_checkpointed, compiled):
+    """Only a graph for training goes through the pass that merges equal calls."""
+
     def twice(x):
         return q_activation(x, "tanh", 1.0), q_activation(x, "tanh", 1.0)
 
-    twice = compiled(twice, backend)
-    x = randn(1000)
-    draws = [*twice(x), *twice(x)]
+    def run(x):
+        return checkpoint(twice, x, use_reentrant=False) if is_checkpointed else twice(x)
+
+    run = compiled(run, backend)
+    x = randn(1000).requires_grad_(is_trained)
+    with torch.set_grad_enabled(is_trained):
+        draws = [draw.detach() for _ in range(2) for draw in run(x)]
     for first, second in itertools.combinations(draws, 2):
         assert (first != second).float().mean() > 0.99
 

@@ -13,4 +13,3 @@ from qneurons.kernels.dispatch import (
     load as load,
     status as status,
 )
-from qneurons.kernels.ops import draw_seed as draw_seed

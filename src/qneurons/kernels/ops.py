@@ -1,8 +1,7 @@
 """Custom ops of the q-activation, drawn from seeds or in the limit, for tracers, vmap and so on.
 
 ``qneurons::sample``, ``qneurons::limit`` and their ``_backward`` are pure functions of their
-arguments. Their gradients are in :mod:`qneurons.kernels.autograd`. ``qneurons::draw_seed`` is one
-kernel, where Inductor needs two for ``randint``.
+arguments. Their gradients are in :mod:`qneurons.kernels.autograd`.
 """
 
 import functools
@@ -12,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qneurons import noise
 from qneurons.activations import rows
 from qneurons.kernels import dispatch
 from qneurons.precision import TINY_DELTA
@@ -150,14 +148,6 @@ def _batched(num_tensors: int, op: Any) -> Any:
     return rule
 
 
-torch.library.define(
-    "qneurons::draw_seed",
-    "(SymInt num, *, Device device) -> Tensor",  # checkpoint looks for this argument
-    # Otherwise two draws in one graph would be merged.
-    tags=(torch.Tag.pt2_compliant_tag, torch.Tag.nondeterministic_seeded),
-)
-torch.library.impl("qneurons::draw_seed", "default", noise.draw_seed)
-torch.library.register_fake("qneurons::draw_seed", noise.draw_seed)
 for _op, _arguments, _implementation, _fake_one in (
     ("sample", f"Tensor x, {_LAW}", _sample, _fake),
     ("sample_backward", f"Tensor grad, Tensor x, {_LAW}", _sample_backward, _fake_backward),
@@ -169,7 +159,6 @@ for _op, _arguments, _implementation, _fake_one in (
     torch.library.impl(_name, "default", _implementation)
     torch.library.register_fake(_name, _fake_one)
 
-draw_seed = torch.ops.qneurons.draw_seed.default
 _sample_op = torch.ops.qneurons.sample.default
 _sample_backward_op = torch.ops.qneurons.sample_backward.default
 _limit_op = torch.ops.qneurons.limit.default
