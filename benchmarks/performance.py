@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md by activation, from the last rows of `qneurons bench`.
+"""The tables of docs/performance.md and the README's, from the last rows of `qneurons bench`.
 
     python benchmarks/performance.py
 
@@ -6,6 +6,7 @@ It reads results/activation-cuda.csv and -cpu.csv, to which bench_step.py adds w
 """
 
 import csv
+import statistics
 from pathlib import Path
 
 from pages import write_between
@@ -13,7 +14,7 @@ from pages import write_between
 from qneurons.bench import BOTH, CHAIN, CHAIN_BOTH, EVALUATION
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "performance.md"
+PAGE, README = ROOT / "docs" / "performance.md", ROOT / "README.md"
 SIZES = {"cuda": 2**28, "cpu": 2**20}
 COLUMNS = {  # title, variant, pass, column
     "evaluation × plain": ("qneurons", EVALUATION, "to_plain"),
@@ -22,6 +23,11 @@ COLUMNS = {  # title, variant, pass, column
     "q-activation, training × plain": ("qneurons", BOTH, "to_plain"),
     "kept beyond x, limit": ("limit", BOTH, "bytes_kept"),
     "kept beyond x, q-activation": ("qneurons", BOTH, "bytes_kept"),
+}
+SHORT = {  # variant, pass
+    "training": ("qneurons", BOTH),
+    "training with the limit, without noise": ("limit", BOTH),
+    "evaluation": ("qneurons", EVALUATION),
 }
 COMPILED = {
     "limit, evaluation × plain": ("limit", CHAIN, "to_plain"),
@@ -77,14 +83,26 @@ def origin(rows, device, columns=COLUMNS):
     return f"{SIZES[device]} elements, median, all variants in turns ({about})."
 
 
-def spread(rows, variant, which):
-    """The smallest and the largest multiple of the plain activation's time."""
-    ratios = [
-        float(row["to_plain"])
-        for (_, _, *key), row in rows.items()
-        if key == [variant, which] and row["elements"]
-    ]
-    return min(ratios), max(ratios)
+def summary(rows_of):
+    """Multiples of the plain activation's time: the median of all activations, and their range."""
+    places = {
+        "H200, float32": ("cuda", "float32"),
+        "H200, bfloat16": ("cuda", "bfloat16"),
+        "CPU, float32": ("cpu", "float32"),
+    }
+    lines = [f"| | {' | '.join(places)} |", "| --- " + "| --- " * len(places) + "|"]
+    for title, key in SHORT.items():
+        cells = []
+        for device, dtype in places.values():
+            ratios = [
+                float(row["to_plain"])
+                for (_, found, *rest), row in rows_of[device].items()
+                if (found, *rest) == (dtype, *key)
+            ]
+            middle = statistics.median(ratios)
+            cells.append(f"{middle:.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def networks(rows):
@@ -97,12 +115,13 @@ def networks(rows):
 
 
 def main():
-    for device in SIZES:
-        rows = last_rows(device)
+    rows_of = {device: last_rows(device) for device in SIZES}
+    for device, rows in rows_of.items():
         lines = "\n".join(f"- {line}" for line in networks(rows))
         write_between(PAGE, device, f"{origin(rows, device)}\n\n{table(rows)}\n\n{lines}")
-    rows = last_rows("cpu")
+    rows = rows_of["cpu"]
     write_between(PAGE, "compiled", f"{origin(rows, 'cpu', COMPILED)}\n\n{table(rows, COMPILED)}")
+    write_between(README, "performance", summary(rows_of))
 
 
 if __name__ == "__main__":

@@ -5,48 +5,24 @@ from pathlib import Path
 
 import pytest
 
-from qneurons.bench import BOTH, EVALUATION
+from qneurons.bench import BOTH
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "benchmarks"))
 performance = pytest.importorskip("performance")
 
 
-@pytest.mark.parametrize(
-    ("device", "variant", "which", "words"),
-    [
-        (
-            "cuda",
-            "qneurons",
-            BOTH,
-            "takes {} times as long as the plain activation on an H200 in float32",
-        ),
-        ("cuda", "qneurons", BOTH, "float32, {} times in bfloat16"),
-        ("cpu", "qneurons", BOTH, "and {} times on a CPU. The limit"),
-        ("cuda", "limit", BOTH, "is trained in {} times the plain time on an H200"),
-        ("cpu", "limit", BOTH, "and {} times on a CPU. Evaluation"),
-        (
-            "cuda",
-            "qneurons",
-            EVALUATION,
-            "it takes {} times as long as the plain activation on an H200",
-        ),
-        ("cpu", "qneurons", EVALUATION, "in bfloat16, and {} times on a CPU. These"),
-    ],
-)
-def test_the_readme_says_what_was_measured(device, variant, which, words):
-    rows = performance.last_rows(device)
-    for dtype in ("float32", "bfloat16"):
-        if words.endswith(f"in {dtype}"):
-            rows = {key: row for key, row in rows.items() if row["dtype"] == dtype}
-    low, high = performance.spread(rows, variant, which)
-    readme = " ".join((ROOT / "README.md").read_text().split())
-    assert words.format(f"{low:.2f} to {high:.2f}") in readme
+def test_the_readme_has_the_table_of_the_last_rows():
+    readme = performance.README.read_text()
+    rows_of = {device: performance.last_rows(device) for device in performance.SIZES}
+    activations = {name for name, dtype, *key in rows_of["cuda"] if key == ["qneurons", BOTH]}
+    assert performance.summary(rows_of) in readme
+    assert f"the median of {len(activations)}" in readme
 
 
 def test_the_readme_says_what_a_small_network_takes():
     rows = performance.last_rows("cuda")
-    readme = " ".join((ROOT / "README.md").read_text().split())
+    readme = " ".join(performance.README.read_text().split())
     for which, words in (
         ("evaluation, MNIST-CNN, batch 64", "takes {} times as long in evaluation"),
         ("evaluation as a CUDA graph, MNIST-CNN, batch 64", "and {} times as a CUDA graph"),
