@@ -26,9 +26,9 @@ def compare(
     settings: Annotated[
         str,
         typer.Option(
-            metavar="LIST", help="base, limit, c0.1, a1, cos1/20, or an activation: silu."
+            metavar="LIST", help="base, limit, c0.1, a5, cos5/20, or an activation: silu."
         ),
-    ] = "base,limit,c0.1,a1",
+    ] = "base,limit,c0.1,a5",
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="How many seeds.")] = 10,
     param: Annotated[
         list[str] | None,
