@@ -223,19 +223,20 @@ def more_seeds_table(frame):
     settings = [key for key in keys if key[-1] != "base"]
     pairs = [(key, "base") for key in settings]
     pairs += [(key, "limit") for key in settings if key[-1] != "limit"]
-    gains = [gain(many, *pair) for pair in pairs]
-    p = holm([paired_test(values.to_numpy(), len(gains))[1] for values in gains])
+    gains = {pair: gain(many, *pair) for pair in pairs}
+    p = holm([paired_test(values.to_numpy(), len(gains))[1] for values in gains.values()])
     texts = {
         pair: interval(estimate(values)) + "*" * (q <= ALPHA)
-        for pair, values, q in zip(pairs, gains, p, strict=True)
+        for (pair, values), q in zip(gains.items(), p, strict=True)
     }
     rows = []
     for key in settings:
         _, network, dropout, activation, _, setting = key
         cell, values = cell_name(network, activation, dropout=dropout), gain(few, key, "base")
-        of_all = texts[key, "base"], texts.get((key, "limit"), "")
-        count = str(len(gain(many, key, "base")))
-        rows.append((cell, setting, interval(estimate(values)), *of_all, count))
+        both = [pair for pair in ((key, "base"), (key, "limit")) if pair in gains]
+        of_all = texts[both[0]], texts.get((key, "limit"), "")
+        counts = dict.fromkeys(str(len(gains[pair])) for pair in both)
+        rows.append((cell, setting, interval(estimate(values)), *of_all, " and ".join(counts)))
     columns = ("cell", "setting", f"over base, {few[keys[0]].height} seeds", "over base, all seeds")
     return Table("", (*columns, "over the limit, all seeds", "seeds"), tuple(rows))
 
@@ -249,6 +250,20 @@ def cifar_table(results):
         name = cell_name({"elu": "ELU"}.get(cell.activation, cell.activation), dropout=cell.dropout)
         rows.append((name, base, *(interval(gain, form="+.2f") for gain in gains)))
     return Table("", ("CIFAR-10, CNN", "plain", "limit", "`a9`"), tuple(rows))
+
+
+def verdict_table(verdicts):
+    """Every claim with the first line of each of its parts, without intervals, and its cases."""
+    rows = []
+    for verdict in verdicts:
+        lines = [line.partition(" (")[0] for line in verdict.graded]
+        firsts = [
+            next(line for line in lines if line.startswith(part)) for part in verdict.cases or [""]
+        ]
+        counts = [" / ".join(map(str, cases.values())) for cases in verdict.cases.values()]
+        rows.append((verdict.claim.statement, verdict.answer, "; ".join(firsts), "; ".join(counts)))
+    columns = ("the paper's claim", "verdict", "mean effect")
+    return Table("", (*columns, "cases for / against / unclear / missing"), tuple(rows))
 
 
 def compare_with_ordinary(frame, naive):
@@ -271,12 +286,21 @@ def judge_equivalence(test):
     return low, high, "equivalent" if inside else "different" if outside else "undecided"
 
 
-def naive_table(compared):
+def compare_at_last(frame, naive):
+    """The same at the last epoch alone."""
+    return compare_with_ordinary(
+        *(rows.filter(epoch=rows["epoch"].max()) for rows in (frame, naive))
+    )
+
+
+def naive_table(compared, at_last):
+    """In parentheses the answer at the last epoch alone."""
     rows = []
-    for (_, network, dropout, activation, _, setting), row in compared.items():
-        packed, half, values, test = row
+    for key, (packed, half, values, test) in compared.items():
+        _, network, dropout, activation, _, setting = key
         mean = statistics.mean(values)
         *ends, answer = judge_equivalence(test)
+        *_, last_answer = judge_equivalence(at_last[key][-1])
         inside = sum(abs(value - packed.mean) <= half for value in values)
         rows.append(
             (
@@ -287,7 +311,7 @@ def naive_table(compared):
                 f"{100 * mean:.2f} ({len(values)})",
                 f"{inside} of {len(values)}",
                 interval(Estimate(len(values), mean - packed.mean, math.nan, *ends)),
-                answer,
+                f"{answer} ({last_answer})",
             )
         )
     rows.sort(key=lambda row: (row[0], setting_order(row[1])))
@@ -335,16 +359,17 @@ def generated(frame, study):
     """Everything between markers in RESULTS.md, by its marker."""
     results = Results(frame)
     *verdicts, question = judge(results)
-    naive = pl.read_parquet(PAPER / "naive.parquet")
+    ordinary = packed_runs(frame), pl.read_parquet(PAPER / "naive.parquet")
     tables = {
         "gains": gains_table(results),
+        "verdicts": verdict_table(verdicts),
         "noise or limit": attribution_table(results),
         "accuracy by mode": modes_table(frame, "test_accuracy", 100, "+z.2f"),  # z: no -0.00
         "loss by mode": modes_table(frame, "test_loss", 1000, "+z.1f"),
         "lam": lam_table(frame),
         "time": time_table(times(frame, study)),
         "more seeds": more_seeds_table(frame),
-        "naive": naive_table(compare_with_ordinary(packed_runs(frame), naive)),
+        "naive": naive_table(compare_with_ordinary(*ordinary), compare_at_last(*ordinary)),
     }
     found = {mark: bare_markdown(table) for mark, table in tables.items()}
     found["claims"] = "\n".join(

@@ -61,12 +61,9 @@ def read(name, *, with_paper=False):
 
 
 def accuracy_text(runs):
-    """Mean test accuracy in %, or that the runs learn nothing."""
+    """Mean test accuracy in %, or that runs learn nothing."""
     idle = (runs["train_loss"] > GUESSING).sum()
-    if idle == len(runs):
-        return idle_text(idle, idle)
-    some = f" ({idle} of {len(runs)} runs learn nothing)" * bool(idle)
-    return f"{100 * fmean(runs['test_accuracy']):.2f}{some}"
+    return idle_text(idle, len(runs)) or f"{100 * fmean(runs['test_accuracy']):.2f}"
 
 
 def normalisation_table(rows):

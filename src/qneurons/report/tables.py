@@ -204,6 +204,13 @@ def mean_split_table(results: Results) -> Table:
         "percentage points with 95 % t-intervals over seeds. A star marks p ≤ 0.05 after Holm's "
         "correction over the three." + " In parentheses the last epoch." * (not is_last)
     )
+    everything = [row for contrasts in rows.values() for row in contrasts]
+    if learning := [r for r in everything if results.learns(r.cell, r.setting, r.reference)]:
+        (within, _), (overall, test) = survivors(learning)
+        note += (
+            f" {within} of {len(learning)} contrasts have one, and {overall} would after a "
+            f"correction over all {len(learning)} at once ({test} test)."
+        )
     cells = [cell for cell, _ in rows]
     return table_by_cell("The noise alone", cells, columns, body, note, num_heads=1)
 

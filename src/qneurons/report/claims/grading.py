@@ -28,8 +28,8 @@ def grade(results: Results, found: Sequence[Case], sign: int) -> list[str]:
     noiseless = dict.fromkeys(r.cell for r in rows if r.metric.name == "train_loss_limit")
     if lacking := [cell for cell in noiseless if cell not in results.noiseless]:
         lines.append(
-            f"in {len(lacking)} of {len(noiseless)} cells the loss without noise was not recorded, "
-            "and that with the noise of the last epoch stands in: "
+            f"in {len(lacking)} of {len(noiseless)} cells the loss without noise was not recorded "
+            "for every seed, and that with the noise of the last epoch stands in: "
             f"{_name_cells(lacking, noiseless)}"
         )
     return lines

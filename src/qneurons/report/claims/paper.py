@@ -80,7 +80,8 @@ CLAIMS: tuple[CaseClaim | BestClaim, ...] = (
         "limit, at the last epoch) is higher than base's (p ≤ 0.05 after Holm's correction over "
         "the contrasts of its cell and metric), and against it if that loss is significantly "
         "lower, or if the interval of the difference ends below 5 % of base's loss. Where that "
-        "loss was not recorded, the loss with the noise of the last epoch stands in.",
+        "loss was not recorded for every seed, the loss with the noise of the last epoch stands "
+        "in.",
         ACTIVATIONS, (("base", "a9"),), cases.underfits,
         "train worse with a9 than base", "do not", sign=-1, share=0.25,
     ),
