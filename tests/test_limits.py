@@ -109,6 +109,20 @@ def test_a_kink_has_its_right_derivative(backend, row):
 
 
 @each_row
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_autograd_finds_the_slope(row, dtype):
+    """Also at zero and at kinks: it differentiates exported programs."""
+    x = torch.tensor([-3.0, -2.0, -1.0, -1e-30, -0.0, 0.0, 1e-30, 1.0, 3.0, 6.0], dtype=dtype)
+    for scale in (1.0, 1.5):
+        name, parameters = kernel_row(row)
+        parameters = [scale * value for value in parameters]
+        leaf = x.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(plain.limit(leaf, name, parameters).sum(), leaf)
+        want = plain.limit_backward(torch.ones_like(x), x, name, parameters)
+        torch.testing.assert_close(slope, want)
+
+
+@each_row
 def test_infinity_has_the_limit_where_there_is_one(backend, row):
     inf = torch.tensor([math.inf, -math.inf])
     value, slope = value_and_slope(backend, inf, row)

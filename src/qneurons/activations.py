@@ -75,7 +75,7 @@ class Activation:
             if name not in self.parameters:
                 known = ", ".join(self.parameters) or "none"
                 raise TypeError(f"{self.name} has no parameter {name!r}; its parameters: {known}")
-            if not isinstance(value, Real) or not math.isfinite(value):
+            if not (isinstance(value, Real) and abs(value) < math.inf):  # isfinite is not traced
                 raise ValueError(f"{self.name}: {name} must be a finite number, got {value!r}")
         if all(self.parameters[name] == value for name, value in parameters.items()):
             return self  # making a row takes microseconds

@@ -2,7 +2,8 @@
 
 A function has the name of the row in ``closed_forms``, whose limit at δ = 0 it is, and takes x,
 ``with_slope`` and the row's parameters. At a kink f' is the right derivative. At ±inf value and
-slope have their limits; sin has none, and gives NaN. Notation: z = |x|, e = exp(-z), s = σ(z) and
+slope have their limits; sin has none, and gives NaN. Autograd differentiates the values in exported
+programs, and finds the same slope at zero. Notation: z = |x|, e = exp(-z), s = σ(z) and
 t = σ(-z) = es.
 """
 
@@ -36,9 +37,15 @@ def _logistic(z: Tensor) -> tuple[Tensor, Tensor]:
     return s, e * s
 
 
+def _positive(x: Tensor) -> Tensor:
+    """max(x, 0). Autograd's slope at zero is 1; relu has 0 there, and clamp 1 or 0."""
+    return torch.where(x < 0, 0.0, x)
+
+
 def _mirrored(x: Tensor, below: Tensor, slope: Tensor | None) -> ValueAndSlope:
     """The limit if f(y) = y + f(-y), given the limit and its slope at -|x|."""
-    return x.relu() + below, None if slope is None else torch.where(x < 0, slope, 1 - slope)
+    above = torch.maximum(x, x.new_zeros(()))  # autograd's slope at zero is 1/2, as it must be
+    return above + below, None if slope is None else torch.where(x < 0, slope, 1 - slope)
 
 
 # --- piecewise linear -----------------------------------------------------------------------------
@@ -49,7 +56,7 @@ def q_identity(x: Tensor, with_slope: bool) -> ValueAndSlope:
 
 
 def q_relu(x: Tensor, with_slope: bool) -> ValueAndSlope:
-    return x.relu(), unless_nan(x, (x >= 0).to(x.dtype)) if with_slope else None
+    return _positive(x), unless_nan(x, (x >= 0).to(x.dtype)) if with_slope else None
 
 
 def q_relu2(x: Tensor, with_slope: bool) -> ValueAndSlope:
@@ -79,7 +86,7 @@ def q_hardsigmoid(x: Tensor, with_slope: bool) -> ValueAndSlope:
 
 def q_hardswish(x: Tensor, with_slope: bool) -> ValueAndSlope:
     below, above = x < -3, x >= 3
-    inside = x.clamp(-3.0, 3.0)
+    inside = torch.where(below | above, 0.0, x)
     value = torch.where(below, 0.0, torch.where(above, x, inside * (2 * inside + 3) / 6))
     if not with_slope:
         return value, None
@@ -90,9 +97,9 @@ def q_hardswish(x: Tensor, with_slope: bool) -> ValueAndSlope:
 
 
 def q_elu(x: Tensor, with_slope: bool, alpha: float) -> ValueAndSlope:
-    low = x.clamp(-_FAR, 0.0)
+    low = -(-x).relu().clamp(max=_FAR)
     e = alpha * torch.exp(low)
-    value = x.relu() + low * e
+    value = _positive(x) + low * e
     return value, unless_nan(x, torch.where(x < 0, e + low * e, 1.0)) if with_slope else None
 
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import _C, Tensor
+from torch._compile import _disable_dynamo
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
@@ -26,6 +27,11 @@ current_stream: Any = getattr(_C, "_cuda_getCurrentRawStream", None)
 
 # The file whose dependencies include the OpenMP library that torch runs on.
 EXTENSION_FILE: str = _C.__file__
+
+
+def is_exporting() -> bool:
+    """As torch.compiler.is_exporting, which torch 2.11 also takes for true under torch.compile."""
+    return torch.compiler._is_exporting_flag
 
 
 def is_func_tensor(tensor: Tensor) -> bool:
@@ -91,6 +97,22 @@ def constant_for_dynamo(function: F) -> F:
     """Like ``torch.compiler.assume_constant_result``, but does not import Dynamo."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
+
+
+def without_dynamo(function: F) -> F:
+    """The function, which Dynamo never traces; Dynamo is not imported for it.
+
+    After a graph break Dynamo compiles the Python functions that eager code calls, even the
+    implementation of an op. There it keeps no tensor alive of which only the address is used.
+    """
+    untraced = _disable_dynamo(function)
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        is_on = is_compiling() or _C._dynamo.eval_frame.get_eval_frame_callback() is not None
+        return (untraced if is_on else function)(*arguments)  # the former takes a microsecond
+
+    return call  # type: ignore[return-value]
 
 
 @contextmanager

@@ -313,14 +313,77 @@ def test_only_the_first_noise_recompiles():
     torch._dynamo.reset()
 
 
-def test_transforms_inside_compile(compiled):
-    def slope(x):
-        return torch.func.grad(lambda y: q_difference(y, 0.3, "tanh").sum())(x)
+# Each has a closed form that autograd would differentiate otherwise, at zero or anywhere.
+IN_A_TRANSFORM = {
+    "draw": lambda y: q_activation(y, "tanh", 0.5, seed=torch.tensor(7)),
+    "limit": lambda y: q_limit(y, "gelu"),
+    "difference": lambda y: q_difference(y, -0.5, "elu"),
+}
 
-    x = randn(5, 3)
-    torch.testing.assert_close(compiled(slope)(x), slope(x))
-    g = vmap(lambda y: q_difference(y, 0.3, "tanh"))
-    torch.testing.assert_close(compiled(g)(x), g(x))
+
+def backward_after(function):
+    """The gradient by an ordinary backward, behind what is compiled."""
+
+    def run(x, compiled=lambda function: function):
+        leaf = x.clone().requires_grad_()
+        compiled(function)(leaf).sum().backward()
+        return leaf.grad
+
+    return run
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("name", IN_A_TRANSFORM)
+def test_transforms_inside_compile(name, backend):
+    function, x = IN_A_TRANSFORM[name], torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0])
+    compiled = partial(torch.compile, backend=backend)
+
+    def grad(x):
+        return torch.func.grad(lambda y: function(y).sum())(x)
+
+    def grad_of_grad(x):
+        return torch.func.grad(lambda y: grad(y).sum())(x)
+
+    def each_grad(x):
+        return vmap(torch.func.grad(function), randomness="same")(x)
+
+    def tangent(x):
+        return jvp(function, (x,), (torch.ones_like(x),))[1]
+
+    for transformed in (grad, grad_of_grad, each_grad, tangent):
+        torch.testing.assert_close(compiled(transformed)(x), transformed(x))
+        torch._dynamo.reset()
+    batched = backward_after(vmap(function, randomness="same"))
+    torch.testing.assert_close(batched(x, compiled), batched(x))
+    torch._dynamo.reset()
+
+
+def test_a_transform_is_not_compiled_into_one_graph(compiled):
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="_apply_in_eager_mode"):
+        compiled(vmap(IN_A_TRANSFORM["limit"]))(randn(5))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+def test_a_kernel_that_dynamo_reaches_is_not_traced(backend):
+    """Otherwise memory whose address the kernel has would be freed before the kernel runs."""
+
+    def draw(weight):
+        torch._dynamo.graph_break()
+        return q_activation(weight, "silu", 0.5, seed=torch.tensor(7))
+
+    batched = vmap(draw, randomness="same")
+    weights = randn(4000, 3).T  # not contiguous, so that a kernel copies it
+    got = torch.compile(lambda weights: batched(weights), backend=backend)(weights)
+    torch.testing.assert_close(got, batched(weights))
+    torch._dynamo.reset()
+
+
+def test_parameters_of_an_activation_that_vary_are_compiled(compiled):
+    function = compiled(lambda x, alpha: qn.q_elu(x, alpha=alpha, seed=torch.tensor(7)))
+    x = randn(50)
+    for alpha in (0.5, 0.7, 0.9):
+        want = qn.q_elu(x, alpha=alpha, seed=torch.tensor(7))
+        torch.testing.assert_close(function(x, alpha), want)
 
 
 def test_double_backward_of_a_compiled_function_is_refused(compiled):
@@ -552,6 +615,33 @@ def test_export_of_a_training_model_with_a_dynamic_batch():
     first, second = module(randn(7, 4)), module(randn(7, 4))
     assert first.shape == (7, 3)
     assert not torch.equal(first, second)
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore:.*torch.jit.trace")
+@pytest.mark.parametrize(
+    "record",
+    [
+        lambda model, x: torch.export.export(model, (x,)).module(),
+        lambda model, x: torch.export.export(model, (x,), strict=True).module(),
+        lambda model, x: torch.jit.trace(model, (x,), check_trace=False),
+    ],
+    ids=["export", "strict export", "trace"],
+)
+def test_a_recorded_model_is_trained_as_the_model(record):
+    model, x = small_network("elu"), randn(5, 16)
+
+    def gradients(model):
+        torch.manual_seed(1)
+        leaf = x.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(model(leaf).square().sum(), leaf, create_graph=True)
+        slope.square().sum().backward()
+        found = [leaf.grad, *(parameter.grad for parameter in model.parameters())]
+        model.zero_grad()
+        return found
+
+    recorded = record(model, x)
+    for got, want in zip(gradients(recorded), gradients(model), strict=True):
+        torch.testing.assert_close(got, want)
 
 
 @pytest.mark.parametrize(

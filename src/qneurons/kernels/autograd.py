@@ -9,20 +9,22 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.compiler import is_compiling, is_exporting
+from torch.compiler import is_compiling
 
 from qneurons import given_delta
 from qneurons.activations import Activation
 from qneurons.kernels import ops, plain
-from qneurons.kernels.dispatch import kernel_row
+from qneurons.kernels.dispatch import kernel_row, known_rows
 from qneurons.noise import seeded_delta
 from qneurons.precision import TINY_DELTA, compute_dtype
 from qneurons.torch_internals import (
     eager_apply,
     in_func_transform,
+    is_exporting,
     is_transformed,
     jit_tracing_state,
     outer_forward_mode,
+    without_dynamo,
 )
 
 
@@ -36,8 +38,7 @@ def difference(x: Tensor, delta: Tensor, activation: Activation) -> Tensor:
         # Autograd differentiates it, because a callable may have its own parameters.
         return given_delta.difference(x.to(delta.dtype), delta, activation).to(x.dtype)
     if is_compiling() or is_transformed():
-        function = _Difference if is_compiling() else _ForwardDifference
-        return function.apply(x, delta, None, None, None, 1, activation)
+        return _apply(x, delta, None, None, None, 1, activation)
     if x.requires_grad and torch.is_grad_enabled():
         return _train_given(x, delta, activation)
     return given_delta.difference(x.to(delta.dtype), delta, activation).to(x.dtype)
@@ -54,12 +55,11 @@ def drawn_difference(  # a NamedTuple of the arguments would take 3 % of a small
     activation: Activation,
 ) -> Tensor:
     """g(x, δ) with δ drawn from the seeds; the arguments are those of ``plain.backward``."""
+    if is_exporting() or jit_tracing_state() is not None:
+        return ops.recorded_sample(x, seed, lam, phi, inner, name, parameters)
     if is_compiling() or is_transformed():
-        function = _Difference if is_compiling() else _ForwardDifference
-        return function.apply(x, None, seed, lam, phi, inner, activation)
+        return _apply(x, None, seed, lam, phi, inner, activation)
     if x.requires_grad and torch.is_grad_enabled():
-        if jit_tracing_state() is not None:  # torch.jit.trace does not find tensors in a tuple
-            return _Difference.apply(x, None, seed, lam, phi, inner, activation)
         return _train_drawn(x, (seed, lam, phi), (inner, name, parameters), activation)
     return ops.sample(x, seed, lam, phi, inner, name, parameters)
 
@@ -69,11 +69,24 @@ def limit(x: Tensor, name: str, parameters: list[float], activation: Activation)
     if is_exporting() or jit_tracing_state() is not None:
         return plain.limit(x, name, parameters)
     if is_compiling() or is_transformed():
-        function = _Difference if is_compiling() else _ForwardDifference
-        return function.apply(x, None, None, None, None, 1, activation)
+        return _apply(x, None, None, None, None, 1, activation)
     if x.requires_grad and torch.is_grad_enabled():
         return _train_limit(x, name, parameters, activation)
     return ops.limit(x, name, parameters)
+
+
+def _apply(*inputs: Any) -> Tensor:
+    if not is_compiling():
+        return _ForwardDifference.apply(*inputs)
+    if in_func_transform() and not is_exporting():
+        return _apply_in_eager_mode(*inputs)
+    return _Difference.apply(*inputs)
+
+
+@without_dynamo
+def _apply_in_eager_mode(*inputs: Any) -> Tensor:
+    """In a transform of torch.func Dynamo traces forward alone, whose gradient may be another."""
+    return _ForwardDifference.apply(*inputs)
 
 
 class _Difference(torch.autograd.Function):
@@ -262,3 +275,23 @@ class _TrainLimit(torch.autograd.Function):
 
 _train_given, _train_drawn = eager_apply(_TrainGiven), eager_apply(_TrainDrawn)
 _train_limit = eager_apply(_TrainLimit)
+
+
+# --- the gradient of the op that exporters and torch.jit.trace record -----------------------------
+
+
+def _set_up_recorded(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, ctx.inner, name, parameters = inputs
+    row = known_rows()[name]
+    ctx.activation = row.with_parameters(**dict(zip(row.parameters, parameters, strict=True)))
+    ctx.save_for_backward(*tensors)
+
+
+def _recorded_backward(ctx: Any, grad: Tensor) -> Any:
+    x, *law = ctx.saved_tensors
+    return _gradient(grad, x, None, *law, ctx=ctx), *[None] * 6
+
+
+torch.library.register_autograd(
+    "qneurons::recorded_sample", _recorded_backward, setup_context=_set_up_recorded
+)

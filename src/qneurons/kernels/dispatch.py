@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 
 from qneurons import closed_forms
-from qneurons.activations import Activation
+from qneurons.activations import Activation, rows
 from qneurons.kernels import plain
 from qneurons.torch_internals import constant_for_dynamo
 
@@ -40,6 +40,12 @@ def kernel_row(activation: Activation) -> tuple[str, list[float]]:
     name = getattr(activation.difference, "__name__", "")
     is_known = getattr(closed_forms, name, None) is activation.difference
     return name if is_known else "", list(activation.parameters.values())
+
+
+@functools.cache
+def known_rows() -> dict[str, Activation]:
+    """By the name of its closed form, every row that has one, with the default parameters."""
+    return {name: row for row in rows() if (name := kernel_row(row)[0])}
 
 
 def base_row(activation: Activation) -> tuple[str, list[float]]:

@@ -1,30 +1,23 @@
 """Custom ops of the q-activation, drawn from seeds or in the limit, for tracers, vmap and so on.
 
 ``qneurons::sample``, ``qneurons::limit`` and their ``_backward`` are pure functions of their
-arguments. Their gradients are in :mod:`qneurons.kernels.autograd`.
+arguments. Their gradients are in :mod:`qneurons.kernels.autograd`. ``qneurons::recorded_sample`` is
+``sample`` with a gradient of its own, for programs that have the op and not the Function around it;
+that costs microseconds a call.
 """
 
-import functools
 import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from qneurons.activations import rows
 from qneurons.kernels import dispatch
 from qneurons.precision import TINY_DELTA
-from qneurons.torch_internals import device_type, is_plain_memory, is_unobserved
+from qneurons.torch_internals import device_type, is_plain_memory, is_unobserved, without_dynamo
 
 _ROW = "str name, float[] parameters"
 _LAW = f"Tensor seed, Tensor lam, Tensor phi, SymInt inner, {_ROW}"
-
-
-@functools.cache
-def _num_parameters() -> dict[str, int]:
-    """The number of parameters of every row that has a closed form, by its name there."""
-    known = (dispatch.kernel_row(row) for row in rows())
-    return {name: len(parameters) for name, parameters in known}
 
 
 # Anybody may call an op, so its arguments are checked: with wrong ones a kernel would read foreign
@@ -32,8 +25,10 @@ def _num_parameters() -> dict[str, int]:
 
 
 def _check(x: Tensor, name: str, parameters: list[float], grad: Tensor | None = None) -> None:
-    if _num_parameters().get(name) != len(parameters):
-        known = ", ".join(f"{name} ({num})" for name, num in _num_parameters().items())
+    row = dispatch.known_rows().get(name)
+    if row is None or len(row.parameters) != len(parameters):
+        rows = dispatch.known_rows().items()
+        known = ", ".join(f"{name} ({len(row.parameters)})" for name, row in rows)
         raise ValueError(
             f"unknown row {name!r} with {len(parameters)} parameters; "
             f"the known ones with the number of their parameters: {known}"
@@ -150,20 +145,23 @@ def _batched(num_tensors: int, op: Any) -> Any:
 
 for _op, _arguments, _implementation, _fake_one in (
     ("sample", f"Tensor x, {_LAW}", _sample, _fake),
+    ("recorded_sample", f"Tensor x, {_LAW}", _sample, _fake),
     ("sample_backward", f"Tensor grad, Tensor x, {_LAW}", _sample_backward, _fake_backward),
     ("limit", f"Tensor x, {_ROW}", _limit, _fake),
     ("limit_backward", f"Tensor grad, Tensor x, {_ROW}", _limit_backward, _fake_backward),
 ):
     _name = f"qneurons::{_op}"
     torch.library.define(_name, f"({_arguments}) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
-    torch.library.impl(_name, "default", _implementation)
+    torch.library.impl(_name, "default", without_dynamo(_implementation))
     torch.library.register_fake(_name, _fake_one)
 
 _sample_op = torch.ops.qneurons.sample.default
+recorded_sample = torch.ops.qneurons.recorded_sample.default
 _sample_backward_op = torch.ops.qneurons.sample_backward.default
 _limit_op = torch.ops.qneurons.limit.default
 _limit_backward_op = torch.ops.qneurons.limit_backward.default
 torch.library.register_vmap("qneurons::sample", _batched(1, _sample_op))
+torch.library.register_vmap("qneurons::recorded_sample", _batched(1, recorded_sample))
 torch.library.register_vmap("qneurons::sample_backward", _batched(2, _sample_backward_op))
 torch.library.register_vmap("qneurons::limit", _limit_of_batch)
 torch.library.register_vmap("qneurons::limit_backward", _limit_backward_of_batch)
