@@ -2,7 +2,7 @@
 
     python benchmarks/publish.py STORE [--naive naive.csv]
 
-Sentences are written by hand; tests/report/test_published.py compares their numbers with the rows.
+Sentences are written by hand; tests/report/published compares their numbers with the rows.
 Only complete cells are published, in which every setting and seed has ended. Seeds beyond those of
 the study are kept apart.
 """

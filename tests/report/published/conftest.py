@@ -1,0 +1,64 @@
+"""What is published, and the scripts that publish it."""
+
+import tarfile
+
+import pytest
+
+pl = pytest.importorskip("polars")
+for package in ("scipy", "matplotlib"):
+    pytest.importorskip(package)
+
+from qneurons.comparison.store import TrialStore
+from qneurons.report.results import Results
+from qneurons.study.spec import load_study
+from tests.report.published.pages import PAPER, ROOT
+
+
+@pytest.fixture
+def publish(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import publish
+
+    return publish
+
+
+@pytest.fixture
+def questions(publish):
+    import publish_questions
+
+    return publish_questions
+
+
+@pytest.fixture
+def modern(monkeypatch, tmp_path):
+    """The module that publishes modern networks, and a folder with their published stores."""
+    for folder in ("benchmarks", "examples"):
+        monkeypatch.syspath_prepend(ROOT / folder)
+    import publish_modern
+
+    with tarfile.open(ROOT / "results" / "modern" / "store.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    return publish_modern, tmp_path / "modern"
+
+
+@pytest.fixture
+def digits(modern):
+    """The outcome of the residual MLP."""
+    publish_modern, stores = modern
+    store = TrialStore.open(stores / "digits" / "store", readonly=True)
+    return publish_modern.Outcome(publish_modern.modern.TASKS["digits"], store)
+
+
+@pytest.fixture(scope="module")
+def study():
+    return load_study("paper")
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return pl.read_parquet(PAPER / "rows.parquet")
+
+
+@pytest.fixture(scope="module")
+def results(frame):
+    return Results(frame)

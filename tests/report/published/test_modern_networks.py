@@ -1,0 +1,86 @@
+"""Modern networks: their tables and sentences follow from the published stores."""
+
+import re
+import sys
+
+from tests.report.published.pages import ROOT, between, check, check_section
+
+
+def test_the_numbers_on_modern_networks(publish, digits):
+    gains = {cell: row for cell, row in digits.over_base.items() if row and cell[1] != "rrelu"}
+    better, worse = (
+        {cell for cell, row in gains.items() if row.outcome == outcome}
+        for outcome in ("better", "worse")
+    )
+    annealed = digits.task.annealed
+    assert better == {*(("elu", s) for s in ("limit", "c0.1", annealed)), ("tanh", "c0.1")}
+    assert worse == {("mish", annealed)}
+    ends = {cell: final.estimate.mean for cell, final in digits.finals.items()}
+    top, mean = max(ends.items(), key=lambda item: item[1])
+    assert top == ("gelu", "base")
+    elu, tanh = (digits.over_base_common[f, "limit"].gain for f in ("elu", "tanh"))
+    own_tanh = publish.interval(gains["tanh", "limit"].gain)
+    second, mean_of_second = sorted(ends.items(), key=lambda item: item[1])[-2]
+    assert second == ("silu", "c0.1")
+    check_section(
+        "Modern networks",
+        [
+            "CIFAR-10",
+            f"by the limit {publish.interval(elu)} points at the common rate, and "
+            f"{publish.interval(gains['elu', 'limit'].gain)} points at the rates",
+            f"by the limit {publish.interval(tanh)} points.",
+            f"significantly, {publish.interval(gains['tanh', 'c0.1'].gain)} points",
+            f"loses {publish.interval(gains['mish', annealed].gain)} points.",
+            f"the limit gains {own_tanh} points",
+            f"highest mean**, {100 * mean:.2f} %; of SiLU has {100 * mean_of_second:.2f} %",
+            f"The {len(digits.task.final_seeds)} test sets are drawn from the same 1,797 rows",
+        ],
+    )
+    of_readme = [
+        f"the limit gains {publish.interval(elu)} points with ELU and "
+        f"{publish.interval(tanh)} with tanh, at one learning rate",
+        f"Plain GELU has the highest mean, {100 * mean:.2f} %",
+    ]
+    check(between("README.md", "results").partition("**Networks of today.**")[2], of_readme)
+
+
+def test_modern_networks_at_one_rate(digits):
+    common = digits.over_base_common
+    gains = {cell: row for cell, row in common.items() if row and cell[1] != "rrelu"}
+    better = {cell for cell, row in gains.items() if row.outcome == "better"}
+    settings = "limit", "c0.1", digits.task.annealed
+    assert better == {(f, setting) for f in ("elu", "tanh") for setting in settings}
+    assert not [cell for cell, row in gains.items() if row.outcome == "worse"]
+    ends = [final.estimate.mean for final in digits.finals_common.values()]
+    assert max(ends) == digits.finals["gelu", "base"].estimate.mean
+    lowest = sorted(digits.finals_common, key=lambda c: digits.finals_common[c].estimate.mean)[:2]
+    assert set(lowest) == {("elu", "base"), ("tanh", "base")}
+    for activation in ("silu", "mish"):
+        of_it = [f.estimate.mean for c, f in digits.finals_common.items() if c[0] == activation]
+        assert max(ends) - max(of_it) < 0.001
+    unlucky = {
+        cell
+        for cell, final in digits.finals.items()
+        if final.estimate.mean < digits.finals_common[cell].estimate.mean
+    }
+    annealed = digits.task.annealed
+    of_tanh = {("tanh", setting) for setting in ("limit", "c0.1", annealed)}
+    assert unlucky == {("elu", "base"), ("mish", annealed)} | of_tanh
+    largest = {cell for cell, (_, r) in digits.chosen.items() if r == max(digits.task.rates)}
+    assert {cell for cell in largest if cell[1] == "base"} == {("elu", "base"), ("tanh", "base")}
+
+
+def test_tables_of_modern_networks_follow_from_the_published_stores(modern, tmp_path, monkeypatch):
+    publish_modern, stores = modern
+    page = tmp_path / "RESULTS.md"
+    page.write_text("<!-- modern -->\n<!-- /modern -->\n")
+    monkeypatch.setattr(publish_modern, "ROOT", tmp_path)
+    monkeypatch.setattr(publish_modern, "MODERN", tmp_path / "made")
+    monkeypatch.setattr(sys, "argv", ["publish_modern.py", str(stores)])
+    publish_modern.main()
+    assert page.read_text() in (ROOT / "RESULTS.md").read_text()
+    made, published = (
+        re.sub(r"- report made with: .*", "", (folder / "digits" / "report.md").read_text())
+        for folder in (tmp_path / "made", ROOT / "results" / "modern")
+    )
+    assert made == published
