@@ -79,6 +79,19 @@ def test_letters_that_a_stream_cannot_show_are_replaced(monkeypatch, encoding):
     assert stream.read() == shown.get(encoding, "± 1 ─\n")
 
 
+def test_a_training_that_seeds_itself_shows_nothing(compare):
+    def train(trial):
+        torch.manual_seed(0)
+        model = trial.convert(nn.Sequential(nn.Linear(2, 2), nn.ELU()))
+        trial.report(test_loss=model(torch.ones(5, 2)).sum())
+
+    found = compare(train, seeds=6)
+    assert found.answer.startswith("All seeds trained exactly the same")
+    assert "trial.seed" in found.answer
+    warnings = [line for line in compare.lines if line.startswith("warning: All seeds")]
+    assert len(warnings) == 5  # from the second seed on
+
+
 KILLED = """
 import os, pathlib, signal
 from torch import nn

@@ -134,7 +134,43 @@ def test_other_versions_of_python_are_not_compared():
 def test_fingerprints_that_looked_at_less_are_not_compared():
     """So that stores made with them can be used."""
     assert not is_changed("3.11-aaaa", "3.11v2-bbbb")
-    assert "v2-" in mark()
+    assert "v3-" in mark()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("nn.ReLU", "nn.GELU"),
+        ("torch.optim.SGD", "torch.optim.Adam"),
+        ("F.mse_loss", "F.l1_loss"),
+        ("torch.exp", "torch.sin"),
+        ("torch.float32", "torch.bfloat16"),
+        ("functools.partial(torch.optim.SGD, lr=0.1)", "functools.partial(torch.optim.SGD, lr=1)"),
+        ("types.SimpleNamespace(lr=0.1)", "types.SimpleNamespace(lr=0.2)"),
+        ("argparse.Namespace(lr=0.1)", "argparse.Namespace(lr=0.2)"),
+        ("pathlib.Path('a')", "pathlib.Path('b')"),
+        ("Own(0.1)", "Own(0.2)"),
+        ("{'act': nn.ReLU}", "{'act': nn.GELU}"),
+    ],
+)
+def test_what_a_training_uses_of_other_modules_counts_too(old, new):
+    source = """
+import argparse, functools, pathlib, types
+import torch, torch.nn.functional as F
+from torch import nn
+
+class Own:
+    def __init__(self, value):
+        self.value = value
+
+USED = ???
+
+def train(trial):
+    return USED
+"""
+    one, again, other = (mark(source.replace("???", used)) for used in (old, old, new))
+    assert one == again
+    assert is_changed(one, other)
 
 
 def test_closures_partials_methods_and_objects():

@@ -43,6 +43,14 @@ def test_the_best_of_several_is_set_and_the_others_are_named():
     assert "qn.LambdaScheduler(model)" in answer(results(values)).advice
 
 
+def test_base_may_be_the_same_in_every_seed():
+    """As it is if it learns nothing; what the others do is still compared."""
+    found = results({"base": [0.1] * 10, "c0.1": around(0.8)})
+    assert not found.is_one_training
+    assert answer(found).word == "it helps"
+    assert results({"base": [0.1] * 10, "c0.1": [0.2] * 10}).is_one_training
+
+
 def test_a_loss_is_an_answer_too():
     base = around(0.8)
     found = answer(results({"base": base, "c0.1": [x - 0.02 for x in base]}))

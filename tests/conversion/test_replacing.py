@@ -160,6 +160,7 @@ def test_a_model_on_meta_is_converted():
 
 
 def test_parameters_keep_their_identity():
+    torch.manual_seed(0)  # with other weights all gradients may be 0
     model = Everything()
     parameters = list(model.parameters())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -272,6 +273,29 @@ def test_hooks_of_the_q_activation_are_carried_back():
     model[1].register_forward_hook(lambda *_: calls.append("forward"))
     qn.revert(model)(torch.randn(3, 2))
     assert calls == ["forward"]
+
+
+def test_full_backward_hooks_stay_what_they_are():
+    """They see and replace gradients, which older backward hooks cannot."""
+
+    def stop(module, inputs, outputs):
+        return (torch.zeros_like(inputs[0]),)
+
+    def gradient(model):
+        x = torch.randn(3, 2).requires_grad_()
+        model(x).sum().backward()
+        return x.grad
+
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    model[1].register_full_backward_hook(stop)
+    assert not gradient(convert(model)).any()
+    assert not gradient(qn.revert(model)).any()
+    single = nn.ReLU()
+    single.register_full_backward_hook(stop)
+    assert not gradient(convert(single)).any()
+    other = convert(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    other[1].register_full_backward_hook(stop)
+    assert not gradient(qn.revert(other)).any()
 
 
 def test_a_single_activation_is_put_back():

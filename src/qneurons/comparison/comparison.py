@@ -110,7 +110,13 @@ def compare(
     from qneurons.comparison.metrics import Metrics
     from qneurons.comparison.page import gain_table, summary_lines, write_comparison
     from qneurons.comparison.placement import place
-    from qneurons.comparison.results import Results, answer, other_lengths
+    from qneurons.comparison.results import (
+        ONE_TRAINING,
+        USE_THE_SEED,
+        Results,
+        answer,
+        other_lengths,
+    )
     from qneurons.comparison.session import Session, make_grid, make_specs
     from qneurons.comparison.store import TrialStore
     from qneurons.comparison.trial import only_imports
@@ -168,6 +174,8 @@ def compare(
         if (so_far := results()) is not None:
             for line in summary_lines(so_far):
                 say(line)
+            if so_far.is_one_training:
+                say(f"warning: {ONE_TRAINING} {USE_THE_SEED}")
 
     by_name = {arm.name: arm for arm in arms}
     failures: dict[str, str] = {}

@@ -6,13 +6,16 @@ import functools
 import hashlib
 import inspect
 import sys
+from argparse import Namespace
 from collections.abc import Iterable, Iterator
-from types import CodeType, FunctionType, MethodType
+from pathlib import PurePath
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
-VERSION = 2  # of what is looked at
+VERSION = 3  # of what is looked at
 # Their repr is the same in every process. bool comes before int, of which it is a subclass.
 _CONSTANTS: Any = (bool, int, float, complex, str, bytes, range, type(None), type(...))
+_CONSTANTS += (PurePath,)
 _INSIDE = {  # what a value consists of, by its exact type
     CodeType: ("co_code", "co_names", "co_varnames", "co_consts"),
     MethodType: ("__func__", "__self__"),
@@ -28,9 +31,10 @@ _INSIDE = {  # what a value consists of, by its exact type
 def fingerprint(function: Any) -> str:
     """A hash of the compiled code of a function and of what it uses from its own module.
 
-    That is functions, classes, constants, and containers and dataclasses of these. None of their
-    code is run. Compiled code leaves comments and formatting out, and exists in a notebook too. It
-    differs between versions of Python, so that the version comes first.
+    That is functions, classes, constants, containers of these, the attributes of instances of its
+    classes, and the names of functions and classes of other modules. None of their code is run, and
+    tensors are not looked at. Compiled code leaves comments and formatting out, and exists in a
+    notebook too. It differs between versions of Python, so that the version comes first.
     """
     inner = function
     while isinstance(inner, functools.partial):
@@ -60,7 +64,7 @@ class _Texts:
         self._known: dict[int, tuple[Any, str]] = {}  # with the value, so that its id stays its own
 
     def of(self, value: Any) -> str:
-        """Empty for what is not looked at, such as tensors, and code of other modules."""
+        """Empty for what is not looked at, such as tensors, and instances of other modules."""
         kind = type(value)
         for constant in _CONSTANTS:
             if issubclass(kind, constant):
@@ -86,16 +90,25 @@ class _Texts:
         elif issubclass(kind, type):
             if value.__module__ == self._module:
                 yield from self._class(value)
+            else:
+                yield from ("class", value.__module__, value.__qualname__)
         elif kind in _INSIDE:
             yield from (self.of(getattr(value, name)) for name in _INSIDE[kind])
         elif kind is FunctionType and value.__globals__.get("__name__") == self._module:
             yield from self._function(value)
-        elif kind.__module__ == self._module:
+        elif kind in (FunctionType, BuiltinFunctionType):
+            yield from ("function", str(value.__module__), value.__qualname__)
+        elif kind.__module__ == "torch" and kind.__name__ in ("dtype", "device"):
+            yield repr(value)
+        elif kind.__module__ == self._module or kind in (SimpleNamespace, Namespace):
             yield self.of(kind)
-            if dataclasses.is_dataclass(kind):
+            if dataclasses.is_dataclass(kind):  # its fields may be slots
                 names = (field.name for field in dataclasses.fields(kind))
                 with contextlib.suppress(AttributeError):  # it has no value yet
                     yield from self._named((n, object.__getattribute__(value, n)) for n in names)
+            else:
+                with contextlib.suppress(AttributeError):  # it has slots
+                    yield from self._named(object.__getattribute__(value, "__dict__").items())
         elif (wrapped := inspect.getattr_static(value, "__wrapped__", None)) is not None:
             yield self.of(wrapped)
 

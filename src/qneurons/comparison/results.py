@@ -20,6 +20,10 @@ from qneurons.report.rendering import difference_texts, listed, p_text
 from qneurons.study.runs import counted
 
 UNSETTLED = "no setting is shown to help"
+ONE_TRAINING = "All seeds trained exactly the same, so this is one training and shows nothing."
+USE_THE_SEED = (
+    "Use trial.seed in the training, and not torch.manual_seed with a number of your own."
+)
 POWER, MOST_SEEDS = 0.8, 1000  # of a repetition that is to show the gain
 _CELL = Cell("", "", False, "")  # all arms of a comparison share it
 _NO_BEST = Best(0, estimate(()), math.nan)
@@ -61,6 +65,12 @@ class Results:
     def trials_of(self, arm: Arm, point: int) -> list[Finished]:
         """The trials of an arm at a point of the grid."""
         return self._by_place.get((arm.name, self.grid[point]), [])
+
+    @property
+    def is_one_training(self) -> bool:
+        """True if the seeds make no difference: the trials of every arm have the same metrics."""
+        metrics = [[t.measured.metrics for t in trials] for trials in self._by_place.values()]
+        return all(len(found) > 1 and found.count(found[0]) == len(found) for found in metrics)
 
     @cached_property
     def best(self) -> dict[Arm, int]:
@@ -224,6 +234,8 @@ class Answer:
 
 def answer(results: Results) -> Answer:
     """The answer at the best parameters of each arm."""
+    if results.is_one_training:
+        return Answer(UNSETTLED, ONE_TRAINING, USE_THE_SEED)
     _, *rows = results.at_best()
     better, worse = ([r for r in rows if _outcome(r) == word] for word in ("better", "worse"))
     compared = [row.contrast for row in rows if row.contrast]

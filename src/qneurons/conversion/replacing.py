@@ -103,10 +103,11 @@ def replace_activations(
         new.to(device).train(owner is None or owner.training)
         if isinstance(place.old, nn.Module):
             new = converted.setdefault(place.old, new)
+            _move_hooks(place.old, new)
         vars(new)["_replaced"] = (place.old,)  # a tuple, so that it is no submodule
         if place.parent is None:
             return new
-        _replace(place.parent, place.name, place.old, new)
+        _replace(place.parent, place.name, new)
     _disable_nested_tensors(model)
     logger.info("converted %s\n%s", type(model).__name__, plan)
     return model
@@ -157,7 +158,7 @@ def _restored(new: nn.Module) -> Any:
     (old,) = vars(new)["_replaced"]
     if isinstance(old, nn.Module):
         old.train(new.training)
-        vars(old).update({key: hooks for key, hooks in vars(new).items() if "_hooks" in key})
+        _move_hooks(new, old)
     return old
 
 
@@ -200,10 +201,13 @@ def configure(
     return model
 
 
-def _replace(parent: nn.Module, name: str, old: Any, new: nn.Module) -> None:
+def _move_hooks(source: nn.Module, target: nn.Module) -> None:
+    # Also _is_full_backward_hook, which says of which kind the backward hooks are.
+    vars(target).update({key: value for key, value in vars(source).items() if "_hook" in key})
+
+
+def _replace(parent: nn.Module, name: str, new: nn.Module) -> None:
     setattr(parent, name, new)
-    if isinstance(old, nn.Module):
-        vars(new).update({key: hooks for key, hooks in vars(old).items() if "_hooks" in key})
     if hasattr(parent, "activation_relu_or_gelu"):
         # The fused inference path of nn.TransformerEncoderLayer would use the old activation.
         parent.activation_relu_or_gelu = 0  # type: ignore[assignment]
