@@ -117,7 +117,7 @@ class Words(torch.utils.data.Dataset):
         return {"input_ids": words, "labels": words}
 
 
-def train(folder, callback, resume=None, **options):
+def train(folder, callback, resume=None, data=None, **options):
     """Trains 3 epochs of 4 steps, and gives the model and the λ of every log."""
     torch.manual_seed(0)
     config = transformers.GPT2Config(**GPT2_SIZES, **WORDS, activation_function="q_gelu_tanh")
@@ -132,7 +132,10 @@ def train(folder, callback, resume=None, **options):
         **{"num_train_epochs": 3} | options,
     )
     trainer = transformers.Trainer(
-        transformers.GPT2LMHeadModel(config), arguments, train_dataset=Words(), callbacks=[callback]
+        transformers.GPT2LMHeadModel(config),
+        arguments,
+        train_dataset=data or Words(),
+        callbacks=[callback],
     )
     trainer.train(resume_from_checkpoint=resume)
     history = [entry["lam"] for entry in trainer.state.log_history if "loss" in entry]
@@ -159,6 +162,17 @@ def test_lam_is_annealed_logged_and_resumed(schedule, interval, expected, tmp_pa
 
 def test_the_length_of_a_training_may_be_given_in_steps(tmp_path):
     _, history = train(tmp_path, LambdaCallback("lin4", "step"), max_steps=5)
+    assert history == pytest.approx([4, 3, 2, 1, 0])
+
+
+def test_a_dataset_without_a_length_has_steps_and_no_epochs(tmp_path):
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return (Words()[index] for index in range(8))
+
+    with pytest.raises(ValueError, match=r"no length; let λ follow.*interval='step'"):
+        train(tmp_path, LambdaCallback("cos1"), max_steps=5, data=Stream())
+    _, history = train(tmp_path, LambdaCallback("lin4", "step"), max_steps=5, data=Stream())
     assert history == pytest.approx([4, 3, 2, 1, 0])
 
 

@@ -34,7 +34,7 @@ class Small(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": config}
 
 
-def fit(model, folder, epochs, callbacks=(), resume=None, **options):
+def fit(model, folder, epochs, callbacks=(), resume=None, data=None, **options):
     """Trains and gives the trainer, whose checkpoint is in the folder."""
     trainer = pl.Trainer(
         default_root_dir=folder,
@@ -46,7 +46,8 @@ def fit(model, folder, epochs, callbacks=(), resume=None, **options):
         enable_model_summary=False,
         **{"max_epochs": epochs} | options,
     )
-    loader = torch.utils.data.DataLoader(torch.randn(8, 3), batch_size=2)
+    data = torch.randn(8, 3) if data is None else data
+    loader = torch.utils.data.DataLoader(data, batch_size=2)
     trainer.fit(model, loader, ckpt_path=resume)
     trainer.save_checkpoint(folder / "last.ckpt")
     return trainer
@@ -99,10 +100,49 @@ def test_the_callback_knows_the_length_of_the_training(interval, tmp_path):
     assert (model.lams[0], model.lams[-1]) == (1.0, 0.0)
 
 
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return iter(torch.randn(8, 3))
+
+
+@pytest.mark.parametrize("max_epochs", [-1, 100])
+def test_the_steps_may_end_a_training(max_epochs, tmp_path):
+    early = {"max_epochs": max_epochs, "max_steps": 6}
+    model = Small()
+    fit(model, tmp_path, 0, [LambdaCallback("lin5", "step")], **early)
+    assert model.lams == pytest.approx([5, 4, 3, 2, 1, 0])
+    model = Small()
+    fit(model, tmp_path, 0, [LambdaCallback("lin1")], **early)  # 4 steps an epoch
+    assert model.lams == pytest.approx([1] * 4 + [0] * 2)
+
+
 def test_a_training_without_an_end_needs_the_length(tmp_path):
-    endless = {"max_epochs": -1, "max_steps": 6}
+    endless = {"max_epochs": -1, "max_steps": 6, "data": Stream()}
     with pytest.raises(ValueError, match="'lin1' has no number of epochs"):
         fit(Small(), tmp_path, 0, [LambdaCallback("lin1")], **endless)
     model = Small()
-    fit(model, tmp_path, 0, [LambdaCallback("lin5", "step")], **endless)
-    assert model.lams == pytest.approx([5, 4, 3, 2, 1, 0])
+    fit(model, tmp_path, 0, [LambdaCallback("lin1")], max_epochs=2, data=Stream())
+    assert model.lams == pytest.approx([1] * 4 + [0] * 4)
+
+
+@pytest.mark.parametrize(
+    ("interval", "expected"), [("step", [7, 6, 5, 4, 3, 2, 1, 0]), ("epoch", [7] * 4 + [0] * 4)]
+)
+def test_two_optimizers_by_hand(interval, expected, tmp_path):
+    class ByHand(Small):
+        def __init__(self):
+            super().__init__()
+            self.automatic_optimization = False
+
+        def training_step(self, batch, batch_idx):
+            for optimizer in self.optimizers():
+                optimizer.zero_grad()
+                self.manual_backward(super().training_step(batch, batch_idx))
+                optimizer.step()
+
+        def configure_optimizers(self):
+            return [torch.optim.SGD(part.parameters(), lr=0.01) for part in (self.net[0], self.net)]
+
+    model = ByHand()
+    fit(model, tmp_path, 2, [LambdaCallback("lin7", interval)])
+    assert model.lams[::2] == pytest.approx(expected)

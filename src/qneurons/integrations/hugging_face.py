@@ -4,6 +4,7 @@ Importing this file makes the names known, so that ``config.hidden_act = "q_gelu
 converted model that was saved by ``save_pretrained`` can be loaded.
 """
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -49,6 +50,11 @@ class LambdaCallback(Annealing, TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         length = state.num_train_epochs if self.interval == "epoch" else state.max_steps
+        if length == sys.maxsize:  # so transformers writes that a dataset has no length
+            raise ValueError(
+                "the epochs of this training are not known, because its dataset has no length; "
+                "let λ follow its steps: LambdaCallback(schedule, interval='step')"
+            )
         self._scheduler = LambdaScheduler(kwargs["model"], self.schedule, epochs=length)
 
     def on_step_begin(

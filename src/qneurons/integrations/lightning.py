@@ -22,13 +22,17 @@ class LambdaCallback(Annealing, Callback):
         schedule: as in :class:`~qneurons.LambdaScheduler`. If the length of the training is known,
             ``"cos1"`` goes to 0 over the whole training, and ``"a1"`` is fitted to it.
         interval: ``"epoch"`` to set λ once for every epoch, ``"step"`` for every step of the
-            optimizer.
+            optimizer, or for every batch if the optimization is manual.
     """
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        is_epoch = self.interval == "epoch"
-        length = trainer.max_epochs if is_epoch else trainer.estimated_stepping_batches
-        is_known = length is not None and 0 < length < math.inf  # -1 is Lightning's infinity
+        steps, batches = trainer.estimated_stepping_batches, trainer.num_training_batches
+        length = steps
+        if self.interval == "epoch" and batches < math.inf:  # max_steps may end it early
+            length = math.ceil(steps / math.ceil(batches / trainer.accumulate_grad_batches))
+        elif self.interval == "epoch":
+            length = trainer.max_epochs or 0
+        is_known = 0 < length < math.inf  # -1 is Lightning's infinity
         epochs = int(length) if is_known else None
         self._scheduler = LambdaScheduler(pl_module, self.schedule, epochs=epochs)
 
@@ -36,7 +40,11 @@ class LambdaCallback(Annealing, Callback):
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
     ) -> None:
         assert self._scheduler is not None, "on_train_start comes first"
-        done = trainer.current_epoch if self.interval == "epoch" else trainer.global_step
+        done = trainer.current_epoch
+        if self.interval == "step":
+            is_manual = not pl_module.automatic_optimization
+            # By hand every optimizer adds to global_step, and not to the estimated length.
+            done = trainer.fit_loop.total_batch_idx if is_manual else trainer.global_step
         if done + 1 != self._scheduler.epoch:
             self._scheduler.set_epoch(done + 1)
         self.log_dict(log_entries(self._scheduler))
