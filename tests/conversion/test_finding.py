@@ -98,6 +98,16 @@ class Shifted(nn.ReLU):
         return super().forward(x) + 1
 
 
+def test_a_subclass_with_parameters_would_lose_them_and_is_left():
+    class Scaled(nn.ReLU):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(1))
+
+    model = nn.Sequential(nn.Linear(2, 2), Scaled(), nn.ReLU())
+    assert [place.path for place in find_activations(model, {})] == ["2"]
+
+
 def test_a_subclass_with_the_forward_of_its_class_is_found():
     assert row_of(OwnReLU(), {}).name == "relu"
     assert row_of(OwnReLU6(), {}).name == "relu6"

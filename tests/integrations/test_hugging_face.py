@@ -105,6 +105,14 @@ def test_a_model_that_is_converted_in_part_warns_and_keeps_its_configuration():
     assert model.config.hidden_act == "gelu"
 
 
+def test_what_is_called_by_its_name_is_left():
+    sizes = {"hidden_size": 16, "state_size": 4, "num_hidden_layers": 2, "vocab_size": 50}
+    model = transformers.MambaModel(transformers.MambaConfig(**sizes))
+    with pytest.raises(ValueError, match=r"not what forward calls.*activation='silu'"):
+        qn.convert(model)
+    assert model.config.hidden_act == "silu"
+
+
 # --- the callback ---------------------------------------------------------------------------------
 
 

@@ -93,6 +93,8 @@ def row_of(member: Any, alias: Alias) -> Activation | None:
                 "row that it computes, or register its own with qneurons.register"
             )
         return row
+    if isinstance(member, nn.Module) and member.state_dict():
+        return None  # it would be lost
     try:
         row = from_module(member) if isinstance(member, nn.Module) else from_function(member)
     except (TypeError, ValueError):  # unsupported parameters, as in nn.Hardtanh(0, inf)
@@ -111,6 +113,18 @@ def _by_foreign_name(member: Any) -> Activation | None:
         return None
     row = row_called(_name_of(member))
     return row if row is not None and _computes(member, row) else None
+
+
+def name_called(place: FoundActivation) -> str | None:
+    """The attribute by which a module of transformers calls its activation, if it does so by name.
+
+    Mamba and its like hold a module too, but call ``ACT2FN[self.activation]``.
+    """
+    for name, value in vars(place.parent).items() if place.parent is not None else ():
+        is_theirs = type(place.parent).__module__.partition(".")[0] == "transformers"
+        if is_theirs and isinstance(value, str) and row_called(value) == place.row:
+            return f"{name}={value!r}"
+    return None
 
 
 def row_called(name: str) -> Activation | None:

@@ -10,13 +10,20 @@ from torch import nn
 
 from qneurons.activations import rows
 from qneurons.conversion.describing import Unconverted, describe_unconverted, row_in_code
-from qneurons.conversion.finding import Alias, FoundActivation, Selector, find_activations
+from qneurons.conversion.finding import (
+    Alias,
+    FoundActivation,
+    Selector,
+    find_activations,
+    name_called,
+)
 from qneurons.conversion.uses import find_use, is_bounded
 from qneurons.modules import QActivation, QLimit
 
 _WHY_LEFT = {
     "gate": "a gate, because its result multiplies another tensor",
     "output": "bounded, and its result leaves the model",
+    "probability": "bounded, and a logarithm, a root or a loss needs it between 0 and 1",
     "unknown": "bounded, and whether it is a gate could not be told",
 }
 
@@ -120,6 +127,8 @@ def conversion_plan(
 
 
 def _why_left(model: nn.Module, place: FoundActivation) -> str | None:
+    if (name := name_called(place)) is not None:
+        return f"not what forward calls, which is named by {name}"
     if place.parent is None or not is_bounded(place.row):
         return None
     return _WHY_LEFT.get(find_use(model, place.path, place.old))

@@ -12,7 +12,7 @@ from torch.fx import Graph, Node
 
 from qneurons.activations import Activation, rows
 
-Use = Literal["hidden", "gate", "output", "unknown"]
+Use = Literal["gate", "output", "probability", "hidden", "unknown"]
 
 # Names of functions and methods, without a trailing underscore.
 _PRODUCTS = {"mul", "imul", "multiply", "truediv", "div", "lerp", "addcmul"}
@@ -21,8 +21,13 @@ _SUMS = {"add", "iadd", "sub", "isub", "rsub"}
 _PASSING = {"neg", "cat", "concat", "stack", "getitem", "chunk", "split", "unbind", "dropout"}
 _PASSING |= {"view", "reshape", "flatten", "squeeze", "unsqueeze", "expand", "expand_as", "repeat"}
 _PASSING |= {"permute", "transpose", "movedim", "contiguous", "clone", "interpolate"}
-_PASSING |= {"to", "type_as", "float", "half", "bfloat16", "double"}
-_PASSING_MODULES = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Identity, nn.Flatten, nn.Unflatten)
+_PASSING |= {"to", "type_as", "float", "half", "bfloat16", "double", "pow", "square", "where"}
+_PASSING |= {"clamp", "clip", "mean", "sum", "amax", "amin", "masked_fill", "pad"}
+_DROPOUTS = nn.Dropout | nn.Dropout1d | nn.Dropout2d
+_PASSING_MODULES = _DROPOUTS | nn.Identity | nn.Flatten | nn.Unflatten | nn.Upsample
+# Of negative numbers, or of those above 1, they are NaN or an error.
+_OF_PROBABILITIES = {"log", "log2", "log10", "log1p", "logit", "sqrt", "rsqrt"}
+_OF_PROBABILITIES |= {"binary_cross_entropy", "nll_loss"}
 
 
 def is_bounded(row: Activation) -> bool:
@@ -34,7 +39,8 @@ def is_bounded(row: Activation) -> bool:
 def find_use(model: nn.Module, path: str, activation: Any) -> Use:
     """What becomes of the result of the activation at ``path``.
 
-    ``"gate"``: it multiplies another tensor. ``"output"``: it leaves the model. ``"hidden"``: all
+    ``"gate"``: it multiplies another tensor. ``"output"``: it leaves the model.
+    ``"probability"``: a logarithm, a root or a loss needs it between 0 and 1. ``"hidden"``: all
     else. Each parent is traced on its own, and its own parent only if the result leaves it, so a
     model of which only parts can be traced is understood as far as possible.
     """
@@ -112,19 +118,24 @@ def _use(node: Node, root: nn.Module) -> Use:
 
 def _combined(uses: Iterator[Use]) -> Use:
     found = set(uses)
-    return "gate" if "gate" in found else "output" if "output" in found else "hidden"
+    telling: tuple[Use, ...] = "gate", "output", "probability"
+    return next((use for use in telling if use in found), "hidden")
 
 
 def _use_by(user: Node, node: Node, root: nn.Module) -> Use:
     if user.op == "output":
         return "output"
     if user.op == "call_module":
-        passes = isinstance(root.get_submodule(str(user.target)), _PASSING_MODULES)
-        return _use(user, root) if passes else "hidden"
+        module = root.get_submodule(str(user.target))
+        if isinstance(module, nn.BCELoss | nn.NLLLoss):
+            return "probability"
+        return _use(user, root) if isinstance(module, _PASSING_MODULES) else "hidden"
     name = _name(user)
     mixed = any(other is not node and other.op != "get_attr" for other in user.all_input_nodes)
     if mixed and name in _PRODUCTS | _CONTRACTIONS:
         return "gate"
+    if name in _OF_PROBABILITIES:
+        return "probability"
     # With a number or a parameter, products and sums scale and shift.
     passes = name in _PASSING or (not mixed and name in _PRODUCTS | _SUMS)
     return _use(user, root) if passes else "hidden"
