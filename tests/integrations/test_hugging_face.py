@@ -105,6 +105,15 @@ def test_a_model_that_is_converted_in_part_warns_and_keeps_its_configuration():
     assert model.config.hidden_act == "gelu"
 
 
+@pytest.mark.filterwarnings("ignore:.*cannot name 1")
+def test_a_second_conversion_to_something_else_keeps_the_configuration():
+    model = transformers.BertModel(transformers.BertConfig(**SIZES, **WORDS))
+    qn.convert(model, "a5", include="encoder.layer.0.*")
+    with pytest.warns(UserWarning, match=r"cannot name .*convert again after loading"):
+        qn.convert(model, "limit", include="encoder.*")
+    assert model.config.hidden_act == "gelu"
+
+
 def test_what_is_called_by_its_name_is_left():
     sizes = {"hidden_size": 16, "state_size": 4, "num_hidden_layers": 2, "vocab_size": 50}
     model = transformers.MambaModel(transformers.MambaConfig(**sizes))

@@ -21,7 +21,7 @@ def write_configs(model: nn.Module, plan: ConversionPlan) -> list[str]:
 
     Returns:
         the paths of those that cannot be named: no field is for them, or the same field is for
-        activations that are left plain.
+        activations that are left plain, or that an earlier conversion has made something else.
     """
     if not hasattr(model, "save_pretrained"):
         return []
@@ -34,7 +34,9 @@ def write_configs(model: nn.Module, plan: ConversionPlan) -> list[str]:
         new: Any = model.get_submodule(place.path)
         key = id(config), str(place.row)  # most layers share these
         if key not in written:
+            alike = [old for old in plan.converted.values() if old.activation == place.row]
             can_name = config is not None and place.row.name not in left
+            can_name = can_name and all(name_of(old) == name_of(new) for old in alike)
             fields = _fields(config, place.row, new) if can_name else []
             written[key] = [(config, field, getattr(config, field)) for field in fields]
             for field in fields:
