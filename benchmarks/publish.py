@@ -49,11 +49,11 @@ LAM_PAIRS = (
 
 def read_store(path):
     """The rows of a store; of folders in their commands only the names remain."""
-    where = r"(--(?:store|data-dir)) \S*/"
+    where = r"(--(?:store|data-dir)[ =])\S*/"
     return (
         Store.open(path, readonly=True)
         .frame()
-        .with_columns(pl.col("command").str.replace_all(where, "$1 "))
+        .with_columns(pl.col("command").str.replace_all(where, "$1"))
     )
 
 
@@ -198,6 +198,10 @@ def packed_runs(frame):
     return pl.concat([frame, pl.read_parquet(PAPER / "more-seeds.parquet")])
 
 
+def last_epoch(rows):
+    return rows.filter(epoch=rows["epoch"].max())
+
+
 def paired_gain(runs, base):
     """The gain in test accuracy of every seed that both have."""
     both = runs.join(base, on="seed", suffix="_base")
@@ -262,7 +266,7 @@ def verdict_table(verdicts):
         ]
         counts = [" / ".join(map(str, cases.values())) for cases in verdict.cases.values()]
         rows.append((verdict.claim.statement, verdict.answer, "; ".join(firsts), "; ".join(counts)))
-    columns = ("the paper's claim", "verdict", "mean effect")
+    columns = ("the paper's claim", "verdict", "what was found")
     return Table("", (*columns, "cases for / against / unclear / missing"), tuple(rows))
 
 
@@ -284,13 +288,6 @@ def judge_equivalence(test):
     low, high = test.confidence_interval(0.90)
     inside, outside = low > -MARGIN and high < MARGIN, low > MARGIN or high < -MARGIN
     return low, high, "equivalent" if inside else "different" if outside else "undecided"
-
-
-def compare_at_last(frame, naive):
-    """The same at the last epoch alone."""
-    return compare_with_ordinary(
-        *(rows.filter(epoch=rows["epoch"].max()) for rows in (frame, naive))
-    )
 
 
 def naive_table(compared, at_last):
@@ -369,7 +366,9 @@ def generated(frame, study):
         "lam": lam_table(frame),
         "time": time_table(times(frame, study)),
         "more seeds": more_seeds_table(frame),
-        "naive": naive_table(compare_with_ordinary(*ordinary), compare_at_last(*ordinary)),
+        "naive": naive_table(
+            *(compare_with_ordinary(*rows) for rows in (ordinary, map(last_epoch, ordinary)))
+        ),
     }
     found = {mark: bare_markdown(table) for mark, table in tables.items()}
     found["claims"] = "\n".join(

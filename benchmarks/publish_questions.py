@@ -12,7 +12,16 @@ from statistics import fmean
 
 import polars as pl
 from pages import bare_markdown, write_between
-from publish import PAPER, ROOT, cell_name, endpoint, interval, paired_gain, read_store
+from publish import (
+    PAPER,
+    ROOT,
+    cell_name,
+    endpoint,
+    interval,
+    last_epoch,
+    paired_gain,
+    read_store,
+)
 
 from qneurons.report import Results, rows_of
 from qneurons.report.comparisons import setting_order
@@ -111,10 +120,6 @@ def held_out_table(rows):
         cell = cell_name(activation, dropout=dropout)
         body.append((cell, setting, *(texts.get(rate, "") for rate in rates)))
     return Table("", ("cell", "setting", *(f"rate {rate:g}" for rate in rates)), tuple(body))
-
-
-def last_epoch(rows):
-    return rows.filter(epoch=rows["epoch"].max())
 
 
 def rates_table(rows):

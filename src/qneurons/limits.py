@@ -97,7 +97,7 @@ def q_hardswish(x: Tensor, with_slope: bool) -> ValueAndSlope:
 
 
 def q_elu(x: Tensor, with_slope: bool, alpha: float) -> ValueAndSlope:
-    low = -(-x).relu().clamp(max=_FAR)
+    low = -(-x).relu().clamp(max=_FAR)  # its slope at zero is 0, as _positive has it all
     e = alpha * torch.exp(low)
     value = _positive(x) + low * e
     return value, unless_nan(x, torch.where(x < 0, e + low * e, 1.0)) if with_slope else None

@@ -103,7 +103,7 @@ def without_dynamo(function: F) -> F:
     """The function, which Dynamo never traces; Dynamo is not imported for it.
 
     After a graph break Dynamo compiles the Python functions that eager code calls, even the
-    implementation of an op. There it keeps no tensor alive of which only the address is used.
+    implementation of an op. Compiled, it may free a tensor of which a kernel has the address.
     """
     untraced = _disable_dynamo(function)
 

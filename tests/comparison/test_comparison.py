@@ -92,6 +92,29 @@ def test_a_training_that_seeds_itself_shows_nothing(compare):
     assert len(warnings) == 5  # from the second seed on
 
 
+def test_a_training_that_seeds_torch_alone_is_warned(compare):
+    def train(trial):
+        torch.manual_seed(0)
+        model = trial.convert(nn.Sequential(nn.Linear(2, 2), nn.ELU()))
+        order = torch.Generator().manual_seed(trial.seed)
+        trial.report(test_loss=model(torch.randn(5, 2, generator=order)).sum())
+
+    compare(train, seeds=4)
+    (warning,) = (line for line in compare.lines if line.startswith("warning"))
+    assert "seeds torch itself, with 0 for the seeds 0 and 1" in warning
+
+
+def test_a_training_may_derive_a_seed_of_its_own(compare):
+    def train(trial):
+        torch.manual_seed(1000 + trial.seed)
+        model = trial.convert(nn.Sequential(nn.Linear(2, 2), nn.ELU()))
+        torch.manual_seed(0)  # for an evaluation, say
+        trial.report(test_loss=model(torch.ones(5, 2)).sum())
+
+    compare(train, seeds=3)
+    assert not [line for line in compare.lines if line.startswith("warning")]
+
+
 KILLED = """
 import os, pathlib, signal
 from torch import nn

@@ -173,6 +173,23 @@ def train(trial):
     assert is_changed(one, other)
 
 
+@pytest.mark.parametrize("decorator", ["torch.no_grad()", "contextlib.contextmanager"])
+def test_what_is_decorated_is_looked_at(decorator):
+    source = f"""
+import contextlib, torch
+
+@{decorator}
+def used():
+    return 1
+
+@torch.enable_grad()
+def train(trial):
+    return used(), 10
+"""
+    for old, new in (("return 1", "return 2"), ("10", "11")):
+        assert is_changed(mark(source), mark(source.replace(old, new)))
+
+
 def test_closures_partials_methods_and_objects():
     def make(number):
         def train(trial):

@@ -43,6 +43,12 @@ def test_the_best_of_several_is_set_and_the_others_are_named():
     assert "qn.LambdaScheduler(model)" in answer(results(values)).advice
 
 
+def test_what_is_excluded_of_a_loss_is_a_difference():
+    values = {"base": around(0.8), "c0.1": around(0.8, stream=1)}
+    sentence = answer(results(values, metric="test_loss")).sentence
+    assert "No 95 % interval goes below -0.0" in sentence
+
+
 def test_base_may_be_the_same_in_every_seed():
     """As it is if it learns nothing; what the others do is still compared."""
     found = results({"base": [0.1] * 10, "c0.1": around(0.8)})

@@ -125,6 +125,16 @@ def test_a_training_without_an_end_needs_the_length(tmp_path):
     assert model.lams == pytest.approx([1] * 4 + [0] * 4)
 
 
+def test_a_training_that_a_callback_stops_has_no_length(tmp_path):
+    class Stop(pl.Callback):
+        def on_train_epoch_end(self, trainer, module):
+            trainer.should_stop = trainer.current_epoch == 1
+
+    model = Small()
+    fit(model, tmp_path, -1, [LambdaCallback("a1"), Stop()])  # with the paper's γ
+    assert model.lams == pytest.approx([1] * 4 + [1 / 1.5] * 4)
+
+
 @pytest.mark.parametrize(
     ("interval", "expected"), [("step", [7, 6, 5, 4, 3, 2, 1, 0]), ("epoch", [7] * 4 + [0] * 4)]
 )

@@ -187,7 +187,9 @@ def test_the_noise_alone(make_frame):
     assert all(text.endswith("]*") for text in elu[2:])
     note = tables.mean_split_table(world("none")).note
     assert "parentheses" not in note
-    assert "6 of 6 contrasts have one, and 6 would after a correction over all 6 at once" in note
+    assert (
+        "6 of 6 contrasts have a star, and 6 would have one after a correction over all 6" in note
+    )
     frame = make_frame(settings=("limit", "base", "m1", "a1"), epochs=20, noise=1e-7, spread=0)
     late = (pl.col("epoch") == 20) & (pl.col("setting") == "a1")
     split = tables.mean_split_table(

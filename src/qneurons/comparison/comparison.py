@@ -172,10 +172,9 @@ def compare(
 
     def on_seed() -> None:
         if (so_far := results()) is not None:
-            for line in summary_lines(so_far):
+            warning = [f"warning: {ONE_TRAINING} {USE_THE_SEED}"]
+            for line in warning if so_far.is_one_training else summary_lines(so_far):
                 say(line)
-            if so_far.is_one_training:
-                say(f"warning: {ONE_TRAINING} {USE_THE_SEED}")
 
     by_name = {arm.name: arm for arm in arms}
     failures: dict[str, str] = {}

@@ -35,6 +35,9 @@ class Done:
     diverged: str
     origin: dict[str, Any]
     read: frozenset[str]  # the names of parameters for which the training has asked
+    torch_seed: (
+        int  # when the model was converted; the trial's own, unless the training seeds torch
+    )
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,8 @@ def perform(
         message: Message = Failed(why, traceback.format_exc().rstrip())
     else:
         device = "cuda" if torch.cuda.is_initialized() else "cpu"
-        message = Done(measured, diverged, origin(device, command), frozenset(params.read))
+        where = origin(device, command)
+        message = Done(measured, diverged, where, frozenset(params.read), trial.torch_seed)
     send(message)
     send(Ended())
 

@@ -14,8 +14,7 @@ from typing import Any
 
 VERSION = 3  # of what is looked at
 # Their repr is the same in every process. bool comes before int, of which it is a subclass.
-_CONSTANTS: Any = (bool, int, float, complex, str, bytes, range, type(None), type(...))
-_CONSTANTS += (PurePath,)
+_CONSTANTS: Any = (bool, int, float, complex, str, bytes, range, PurePath, type(None), type(...))
 _INSIDE = {  # what a value consists of, by its exact type
     CodeType: ("co_code", "co_names", "co_varnames", "co_consts"),
     MethodType: ("__func__", "__self__"),
@@ -96,8 +95,6 @@ class _Texts:
             yield from (self.of(getattr(value, name)) for name in _INSIDE[kind])
         elif kind is FunctionType and value.__globals__.get("__name__") == self._module:
             yield from self._function(value)
-        elif kind in (FunctionType, BuiltinFunctionType):
-            yield from ("function", str(value.__module__), value.__qualname__)
         elif kind.__module__ == "torch" and kind.__name__ in ("dtype", "device"):
             yield repr(value)
         elif kind.__module__ == self._module or kind in (SimpleNamespace, Namespace):
@@ -110,7 +107,9 @@ class _Texts:
                 with contextlib.suppress(AttributeError):  # it has slots
                     yield from self._named(object.__getattribute__(value, "__dict__").items())
         elif (wrapped := inspect.getattr_static(value, "__wrapped__", None)) is not None:
-            yield self.of(wrapped)
+            yield self.of(wrapped)  # of a decorator of another module
+        elif kind in (FunctionType, BuiltinFunctionType):
+            yield from ("function", str(value.__module__), value.__qualname__)
 
     def _named(self, items: Iterable[tuple[Any, Any]]) -> Iterator[str]:
         for name, value in items:

@@ -262,8 +262,9 @@ def answer(results: Results) -> Answer:
             "settings that were compared."
         )
     if (excluded := max((c.gain.high for c in measured), default=0.0)) > 0:
-        high = difference_texts(estimate([excluded]), results.metric)[0]
-        sentence += f" No 95 % interval reaches a gain above {high}{_unit(results.metric)}."
+        sign, words = (1, "reaches a gain above") if results.metric.higher else (-1, "goes below")
+        most = difference_texts(estimate([sign * excluded]), results.metric)[0]
+        sentence += f" No 95 % interval {words} {most}{_unit(results.metric)}."
     if worse:
         names = [row.arm.name for row in worse]
         sentence += f" {listed(names)} hurt{'s' * (len(names) == 1)}."

@@ -60,6 +60,8 @@ class Session:
     failed: dict[str, str] = field(default_factory=dict)  # why, by the id of the trial
     _running: dict[str, tuple[str, Reservation]] = field(default_factory=dict)  # with its setting
     _crashes: Counter[str] = field(default_factory=Counter)
+    _torch_seeds: dict[int, int] = field(default_factory=dict)  # the trial's seed by torch's
+    _has_warned: bool = False
     _last_line: float = field(default_factory=time.monotonic)
 
     def run(self, specs: Sequence[Spec], on_seed: Callable[[], None] = lambda: None) -> None:
@@ -132,7 +134,8 @@ class Session:
                     self.check_names(list(metrics))
                 if time.monotonic() - self._last_line >= LINE_S:
                     self._say(f"{spec}, epoch {epoch}: {metrics_text(metrics)}")
-            case Done(measured, diverged, origin, read):
+            case Done(measured, diverged, origin, read, torch_seed):
+                self._check_seed(spec, torch_seed)
                 if not measured.diverged:
                     self._check_params(spec, read)
                 if measured.metrics:  # again: others may have finished since its first epoch
@@ -154,6 +157,17 @@ class Session:
                         self.say(f"{spec}: {how}; it begins again")
                     else:
                         self._give_up(spec, f"{how}, {MAX_CRASHES} times")
+
+    def _check_seed(self, spec: Spec, torch_seed: int) -> None:
+        """Warns once if trials of two seeds began with the same seed of torch."""
+        other = self._torch_seeds.setdefault(torch_seed, spec.seed)
+        if other != spec.seed and not self._has_warned:
+            self._has_warned = True
+            self.say(
+                f"warning: the training seeds torch itself, with {torch_seed} for the seeds "
+                f"{other} and {spec.seed}, so they begin with the same weights; use trial.seed, or "
+                "leave it to compare"
+            )
 
     def _check_params(self, spec: Spec, read: Collection[str]) -> None:
         """Raises if the first trial that has a parameter has not read it: it changes nothing."""

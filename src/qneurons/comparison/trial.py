@@ -67,6 +67,7 @@ class Trial:
         self._metrics: dict[str, list[float]] = {}
         self._seconds: list[float] = []
         self._is_converted = False
+        self.torch_seed = self.seed  # when the model was converted
         self._diverged = ""  # how it has, if it has
         self._since = time.perf_counter()
 
@@ -105,6 +106,7 @@ class Trial:
             if any(part.schedule is not None for part in parts):
                 self._schedulers.append(LambdaScheduler(model))
         self._is_converted = True
+        self.torch_seed = torch.initial_seed()
         self._since = time.perf_counter()  # building and moving a model is no part of an epoch
         return model
 

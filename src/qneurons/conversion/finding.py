@@ -1,5 +1,6 @@
 """Finds the activations of a model: torch's, those of other libraries, and a user's own."""
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -93,13 +94,13 @@ def row_of(member: Any, alias: Alias) -> Activation | None:
                 "row that it computes, or register its own with qneurons.register"
             )
         return row
-    if isinstance(member, nn.Module) and member.state_dict():
-        return None  # it would be lost
     try:
         row = from_module(member) if isinstance(member, nn.Module) else from_function(member)
     except (TypeError, ValueError):  # unsupported parameters, as in nn.Hardtanh(0, inf)
         return None
     row = row or _by_foreign_name(member)
+    if row is not None and isinstance(member, nn.Module) and _holds_tensors(member):
+        return None  # they would be lost
     # nn.Identity is a placeholder, and the q-activation of the identity is the identity.
     return row if row is not None and row.name != "identity" else None
 
@@ -120,11 +121,18 @@ def name_called(place: FoundActivation) -> str | None:
 
     Mamba and its like hold a module too, but call ``ACT2FN[self.activation]``.
     """
-    for name, value in vars(place.parent).items() if place.parent is not None else ():
-        is_theirs = type(place.parent).__module__.partition(".")[0] == "transformers"
-        if is_theirs and isinstance(value, str) and row_called(value) == place.row:
+    libraries = {cls.__module__.partition(".")[0] for cls in type(place.parent).__mro__}
+    if "transformers" not in libraries:
+        return None
+    for name, value in vars(place.parent).items():
+        if isinstance(value, str) and row_called(value) == place.row:
             return f"{name}={value!r}"
     return None
+
+
+def _holds_tensors(module: nn.Module) -> bool:
+    tensors = itertools.chain(module.parameters(), module.buffers())
+    return next(tensors, None) is not None
 
 
 def row_called(name: str) -> Activation | None:

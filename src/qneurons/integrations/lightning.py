@@ -26,12 +26,13 @@ class LambdaCallback(Annealing, Callback):
     """
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        steps, batches = trainer.estimated_stepping_batches, trainer.num_training_batches
-        length = steps
-        if self.interval == "epoch" and batches < math.inf:  # max_steps may end it early
-            length = math.ceil(steps / math.ceil(batches / trainer.accumulate_grad_batches))
-        elif self.interval == "epoch":
-            length = trainer.max_epochs or 0
+        length = trainer.estimated_stepping_batches
+        if self.interval == "epoch":
+            batches = trainer.num_training_batches
+            if batches == math.inf:
+                length = trainer.max_epochs or 0
+            elif length < math.inf:  # max_steps may end it before max_epochs
+                length = math.ceil(length / math.ceil(batches / trainer.accumulate_grad_batches))
         is_known = 0 < length < math.inf  # -1 is Lightning's infinity
         epochs = int(length) if is_known else None
         self._scheduler = LambdaScheduler(pl_module, self.schedule, epochs=epochs)

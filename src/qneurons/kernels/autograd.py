@@ -85,7 +85,7 @@ def _apply(*inputs: Any) -> Tensor:
 
 @without_dynamo
 def _apply_in_eager_mode(*inputs: Any) -> Tensor:
-    """In a transform of torch.func Dynamo traces forward alone, whose gradient may be another."""
+    """In a transform of torch.func Dynamo would differentiate forward and not call backward."""
     return _ForwardDifference.apply(*inputs)
 
 

@@ -2,8 +2,8 @@
 
 ``qneurons::sample``, ``qneurons::limit`` and their ``_backward`` are pure functions of their
 arguments. Their gradients are in :mod:`qneurons.kernels.autograd`. ``qneurons::recorded_sample`` is
-``sample`` with a gradient of its own, for programs that have the op and not the Function around it;
-that costs microseconds a call.
+``sample`` with a registered gradient, for exported and traced programs, which have no
+``autograd.Function`` around it. That costs microseconds a call, so ``sample`` has none.
 """
 
 import math

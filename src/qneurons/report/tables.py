@@ -208,8 +208,8 @@ def mean_split_table(results: Results) -> Table:
     if learning := [r for r in everything if results.learns(r.cell, r.setting, r.reference)]:
         (within, _), (overall, test) = survivors(learning)
         note += (
-            f" {within} of {len(learning)} contrasts have one, and {overall} would after a "
-            f"correction over all {len(learning)} at once ({test} test)."
+            f" {within} of {len(learning)} contrasts have a star, and {overall} would have one "
+            f"after a correction over all {len(learning)} at once ({test} test)."
         )
     cells = [cell for cell, _ in rows]
     return table_by_cell("The noise alone", cells, columns, body, note, num_heads=1)

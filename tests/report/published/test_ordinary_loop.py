@@ -39,7 +39,7 @@ def variance_test(one, other):
     return 2 * min(tail, 1 - tail)
 
 
-def test_the_numbers_on_the_ordinary_loop(publish, frame, study):
+def test_the_numbers_on_the_ordinary_loop(publish, frame):
     ordinary_runs = pl.read_parquet(PAPER / "naive.parquet")
     packed = publish.packed_runs(frame)
     inside, count, significant = ordinary_counts(publish, packed, ordinary_runs)
@@ -91,7 +91,7 @@ def test_the_numbers_on_the_ordinary_loop(publish, frame, study):
         if len(values) > 3 and (same := dict(zip((*CELL, "setting"), key, strict=True)))
     ]
     assert min(holm(spreads)) > ALPHA
-    last = [rows.filter(epoch=study.epochs) for rows in (packed, ordinary_runs)]
+    last = [publish.last_epoch(rows) for rows in (packed, ordinary_runs)]
     inside_last, _, significant_last = ordinary_counts(publish, *last)
     doubted = {"network": "mnist-mlp", "activation": "elu", "dropout": True}
     first_ten, all_seeds, loop = (
@@ -101,7 +101,7 @@ def test_the_numbers_on_the_ordinary_loop(publish, frame, study):
         100 * ends.filter(setting="a5")["test_accuracy"].mean()
         for ends in (first_ten, all_seeds, loop)
     )
-    compared_at_last = publish.compare_at_last(packed, ordinary_runs)
+    compared_at_last = publish.compare_with_ordinary(*last)
     at_last = Counter(publish.judge_equivalence(row[-1])[-1] for row in compared_at_last.values())
     assert at_last.total() == at_last["equivalent"] + at_last["undecided"]
     check_section(
