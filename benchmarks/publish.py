@@ -26,7 +26,7 @@ from qneurons.report.claims import CURVED, judge
 from qneurons.report.comparisons import PRIMARY, setting_order
 from qneurons.report.figures.artwork import INK, LOOK, PALE, theme_svgs, write_file
 from qneurons.report.gains import gains_table
-from qneurons.report.inference import ALPHA, Estimate, estimate, holm, paired_test
+from qneurons.report.inference import ALPHA, Estimate, estimate, paired_tests
 from qneurons.report.page import picture
 from qneurons.report.rendering import Table
 from qneurons.report.results import GUESSING
@@ -228,10 +228,9 @@ def more_seeds_table(frame):
     pairs = [(key, "base") for key in settings]
     pairs += [(key, "limit") for key in settings if key[-1] != "limit"]
     gains = {pair: gain(many, *pair) for pair in pairs}
-    p = holm([paired_test(values.to_numpy(), len(gains))[1] for values in gains.values()])
     texts = {
-        pair: interval(estimate(values)) + "*" * (q <= ALPHA)
-        for (pair, values), q in zip(gains.items(), p, strict=True)
+        pair: interval(estimate(values)) + "*" * (p <= ALPHA)
+        for (pair, values), p in zip(gains.items(), paired_tests([*gains.values()]), strict=True)
     }
     rows = []
     for key in settings:

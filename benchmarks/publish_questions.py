@@ -25,7 +25,7 @@ from publish import (
 
 from qneurons.report import Results, rows_of
 from qneurons.report.comparisons import setting_order
-from qneurons.report.inference import ALPHA, estimate, holm, paired_test
+from qneurons.report.inference import ALPHA, estimate, paired_tests
 from qneurons.report.rendering import Table
 from qneurons.report.results import GUESSING
 from qneurons.report.tables import idle_text, mean_split_table
@@ -144,8 +144,7 @@ def rates_table(rows):
             if setting != "base":
                 runs, base = (tested[*cell, s, rate_of(*cell, s)] for s in (setting, "base"))
                 found[*cell, setting] = paired_gain(runs, base)
-        p = holm([paired_test(gain.to_numpy(), len(found))[1] for gain in found.values()])
-        stars = ("*" * (q <= ALPHA) for q in p)
+        stars = ("*" * (p <= ALPHA) for p in paired_tests([*found.values()]))
         return dict(zip(found, zip(map(estimate, found.values()), stars, strict=True), strict=True))
 
     def texts_of(rate_of):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats  # type: ignore[import-untyped]
 
 ALPHA = 0.05
@@ -77,6 +77,11 @@ def sign_test(wins: int, losses: int) -> float:
 def _signs(n: int) -> NDArray[np.float64]:
     half = (np.arange(2 ** (n - 1))[:, None] >> np.arange(n)) & 1  # the other half mirrors these
     return np.asarray(1 - 2 * half, dtype=np.float64)
+
+
+def paired_tests(samples: Sequence[ArrayLike]) -> list[float]:
+    """p of the paired test of each, after Holm's correction over all of them."""
+    return holm([paired_test(np.asarray(sample), len(samples))[1] for sample in samples])
 
 
 def holm(p: Sequence[float]) -> list[float]:

@@ -6,7 +6,7 @@ import pytest
 pl = pytest.importorskip("polars")
 stats = pytest.importorskip("scipy.stats")
 
-from qneurons.report.claims import noise_or_limit
+from qneurons.report import inference
 from qneurons.report.claims.noise_or_limit import (
     DIFFERS,
     QUESTION,
@@ -205,7 +205,7 @@ def test_the_rule_of_one_part(mean, high, p, gain):
 @pytest.mark.parametrize(("seeds", "answer"), [(6, OPEN), (7, "both")])
 def test_both_parts_are_corrected_for_two_tests(make_frame, monkeypatch, seeds, answer):
     """The exact test of 6 pairs reaches 2^-5, twice that is above 0.05."""
-    monkeypatch.setattr(noise_or_limit, "paired_test", lambda part, family: ("", sign_flip(part)))
+    monkeypatch.setattr(inference, "paired_test", lambda part, family: ("", sign_flip(part)))
     assert judge_question(Results(make_frame(seeds=seeds, gain=both, noise=1e-5))).answer == answer
 
 

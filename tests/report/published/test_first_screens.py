@@ -2,7 +2,6 @@
 
 from collections import Counter
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -10,7 +9,7 @@ from qneurons.report.claims import CURVED, judge
 from qneurons.report.claims.evidence import MARGIN
 from qneurons.report.claims.verdicts import ANSWERS
 from qneurons.report.comparisons import is_q
-from qneurons.report.inference import ALPHA, holm, paired_test
+from qneurons.report.inference import ALPHA, paired_tests
 from qneurons.study.store import CELL
 from tests.report.published.pages import (
     OPENING,
@@ -156,7 +155,7 @@ def significant_at_once(results):
         for row in results.contrasts["test_accuracy"]
         if results.learns(row.cell, row.setting, row.reference)
     ]
-    p = holm([paired_test(np.array([*row.by_seed.values()]), len(learning))[1] for row in learning])
+    p = paired_tests([[*row.by_seed.values()] for row in learning])
     return Counter(
         row.gain.mean > 0
         for row, q in zip(learning, p, strict=True)

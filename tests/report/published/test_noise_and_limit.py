@@ -1,12 +1,11 @@
 """What brings the gain, the noise or the limit or the mean, and where nothing is learned."""
 
-import numpy as np
 import polars as pl
 
 from qneurons.report.claims import CURVED, attributions
 from qneurons.report.claims.noise_or_limit import attribute, split_by_mean
 from qneurons.report.comparisons import is_q
-from qneurons.report.inference import ALPHA, holm, paired_test
+from qneurons.report.inference import ALPHA, paired_tests
 from qneurons.report.results import Results
 from tests.report.published.pages import PAPER, ROOT, WORDS, check_section
 
@@ -86,7 +85,7 @@ def test_the_numbers_on_noise_and_mean(questions):
     splits = split_by_mean(results)
     noise = [row[0].difference.mean for (cell, _), row in splits.items() if not cell.dropout]
     rows = [row for contrasts in splits.values() for row in contrasts]
-    p = holm([paired_test(np.array([*row.by_seed.values()]), len(rows))[1] for row in rows])
+    p = paired_tests([[*row.by_seed.values()] for row in rows])
     left = [row for row, q in zip(rows, p, strict=True) if q <= ALPHA]
     of_noise = {(r.cell.activation, r.cell.dropout) for r in left if r.reference == "m5"}
     assert of_noise == {("tanh", False)}

@@ -12,7 +12,7 @@ from qneurons.report.claims.evidence import name_idle, pool, scale
 from qneurons.report.claims.grid import LINEAR
 from qneurons.report.claims.verdicts import OPEN, Claim, Verdict, lack
 from qneurons.report.comparisons import METRICS, MIN_PAIRS, Cell, Contrast, is_q
-from qneurons.report.inference import ALPHA, Estimate, estimate, holm, paired_test
+from qneurons.report.inference import ALPHA, Estimate, estimate, paired_tests
 from qneurons.report.rendering import listed
 from qneurons.report.results import Results
 from qneurons.study.runs import parse_setting
@@ -83,7 +83,7 @@ def attribute(results: Results, where: str, pairs: Sequence[Pair]) -> Attributio
         values.mean(axis=a).reshape(-1, 3) if values.size else values.reshape(0, 3) for a in (1, 0)
     )
     total, limit, noise = map(estimate, by_seed.T)
-    p = holm([paired_test(part, family=2)[1] for part in by_seed.T[1:]])
+    p = paired_tests([*by_seed.T[1:]])
     error = fmean(scale(results, cell, ACCURACY) for cell in dict.fromkeys(c for c, _ in pairs))
     gains = judge_part(limit, p[0], LEAST * error), judge_part(noise, p[1], LEAST * error)
     answer = {
