@@ -19,7 +19,7 @@ class Model(nn.Module):
         self.act = act or nn.Sigmoid()
         self.linear, self.drop = nn.Linear(3, 3), nn.Dropout()
         self.scale, self.body = nn.Parameter(torch.ones(3)), body
-        self.seen = []
+        self.loss, self.larger, self.seen = nn.BCELoss(), nn.Upsample(scale_factor=1), []
         self.register_buffer("calls", torch.zeros(()))
 
     def forward(self, x, mask=None):
@@ -50,6 +50,8 @@ def stores(model, x):
         (lambda m, x: m.act(x).clamp(0.01, 0.99).mean(1), "output"),
         (lambda m, x: m.linear(torch.log(m.act(x))), "probability"),
         (lambda m, x: F.binary_cross_entropy(m.act(x), x.sigmoid()), "probability"),
+        (lambda m, x: m.loss(m.act(x), x), "probability"),
+        (lambda m, x: x * m.larger(m.act(x)[None])[0], "gate"),
         (lambda m, x: x * m.act(x) ** 2, "gate"),
         (lambda m, x: m.linear(m.act(x).mean(0)), "hidden"),
         (lambda m, x: m.linear(m.act(x)), "hidden"),

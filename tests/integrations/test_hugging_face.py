@@ -117,9 +117,17 @@ def test_a_second_conversion_to_something_else_keeps_the_configuration():
 def test_what_is_called_by_its_name_is_left():
     sizes = {"hidden_size": 16, "state_size": 4, "num_hidden_layers": 2, "vocab_size": 50}
     model = transformers.MambaModel(transformers.MambaConfig(**sizes))
-    with pytest.raises(ValueError, match=r"not what forward calls.*activation='silu'"):
+    with pytest.raises(ValueError, match=r"looks up activation='silu'.*hidden_act='limit_silu'"):
         qn.convert(model)
     assert model.config.hidden_act == "silu"
+    torch.manual_seed(0)
+    plain = transformers.MambaModel(transformers.MambaConfig(**sizes))
+    torch.manual_seed(0)
+    limit = transformers.MambaModel(transformers.MambaConfig(**sizes, hidden_act="limit_silu"))
+    words = torch.arange(6)[None]
+    with torch.no_grad():
+        plain, limit = (made.eval()(words).last_hidden_state for made in (plain, limit))
+    assert not torch.allclose(plain, limit, atol=1e-3)
 
 
 # --- the callback ---------------------------------------------------------------------------------

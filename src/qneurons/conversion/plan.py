@@ -20,6 +20,7 @@ from qneurons.conversion.finding import (
 from qneurons.conversion.uses import find_use, is_bounded
 from qneurons.modules import QActivation, QLimit
 
+_LOOKED_UP = "not called, because forward looks up"
 _WHY_LEFT = {
     "gate": "a gate, because its result multiplies another tensor",
     "output": "bounded, and its result leaves the model",
@@ -128,7 +129,7 @@ def conversion_plan(
 
 def _why_left(model: nn.Module, place: FoundActivation) -> str | None:
     if (name := name_called(place)) is not None:
-        return f"not what forward calls, which is named by {name}"
+        return f"{_LOOKED_UP} {name}"
     if place.parent is None or not is_bounded(place.row):
         return None
     return _WHY_LEFT.get(find_use(model, place.path, place.old))
@@ -164,6 +165,8 @@ def _advice(left: list[Unconverted]) -> str:
     for one in left:
         if one.why in _WHY_LEFT.values():
             return f"Name those to convert in include, as include={one.where!r}"
+        if one.why.startswith(_LOOKED_UP):
+            return "For the limit build the model with a name, as hidden_act='limit_silu'"
     return "Give a class of your own in alias, as alias={MySwish: 'silu'}"
 
 
