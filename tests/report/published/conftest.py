@@ -49,16 +49,16 @@ def digits(modern):
     return publish_modern.Outcome(publish_modern.modern.TASKS["digits"], store)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def study():
     return load_study("paper")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def frame():
     return pl.read_parquet(PAPER / "rows.parquet")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def results(frame):
     return Results(frame)
