@@ -35,9 +35,7 @@ class Done:
     diverged: str
     origin: dict[str, Any]
     read: frozenset[str]  # the names of parameters for which the training has asked
-    torch_seed: (
-        int  # when the model was converted; the trial's own, unless the training seeds torch
-    )
+    torch_seed: int  # when the model was converted; another than the trial's if it seeds torch
 
 
 @dataclass(frozen=True)
