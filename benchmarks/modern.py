@@ -5,10 +5,10 @@
     python benchmarks/modern.py final cifar --store STORE     # every setting at its best rate
     python benchmarks/modern.py common cifar --store STORE    # and all at the middle rate
 
-and the same with gpt and digits; then publish_modern.py. Finished trials are in the store, and the
+and the same with the other tasks; then publish_modern.py. Finished trials are in the store, and the
 same command goes on. ``--seconds 300`` begins no trial after 300 seconds; with 0 it only says how
 many are left. Several processes may run any stage but ``cost`` at once: they share the trials.
-cifar and gpt need torch and numpy alone, digits scikit-learn too.
+digits needs scikit-learn too, the others torch and numpy alone. gpt-small is for a CPU.
 """
 
 import argparse
@@ -59,6 +59,7 @@ class Task:
     validation: str  # the metric that chooses a rate
     metric: str  # the metric that is compared
     higher: bool  # True if higher is better
+    size: str = "full"
 
     @property
     def middle_rate(self) -> float:
@@ -108,6 +109,20 @@ TASKS = {
         "test_loss",
         higher=False,
     ),
+    "gpt-small": Task(
+        "A small GPT, trained on a CPU",
+        gpt.train,
+        gpt.load,
+        ("relu", "gelu", "silu"),
+        gpt.SIZES["small"].periods,
+        (0.005, 0.01, 0.02),
+        (1000,),
+        range(6),
+        "val_loss",
+        "test_loss",
+        higher=False,
+        size="small",
+    ),
     "digits": Task(
         "A residual MLP on scikit-learn's digits",
         tabular.train,
@@ -124,16 +139,17 @@ TASKS = {
 }
 
 
-def make_spec(cell: Cell, rate: float, seed: int) -> Spec:
+def make_spec(task: Task, cell: Cell, rate: float, seed: int) -> Spec:
     activation, setting = cell
-    return Spec(setting, seed, (("activation", activation), ("lr", rate)))
+    size = () if task.size == "full" else (("size", task.size),)
+    return Spec(setting, seed, (("activation", activation), ("lr", rate), *size))
 
 
 def searched(
     task: Task, cell: Cell, rate: float, finished: Mapping[str, Finished]
 ) -> list[Measured]:
     """The finished trials of the search at a rate."""
-    specs = (make_spec(cell, rate, seed) for seed in task.search_seeds)
+    specs = (make_spec(task, cell, rate, seed) for seed in task.search_seeds)
     return [finished[spec.id].measured for spec in specs if spec.id in finished]
 
 
@@ -168,7 +184,10 @@ def plan(task: Task, stage: str, finished: Mapping[str, Finished]) -> list[Spec]
     seeds, rates_of = stages[stage]
     rates = {cell: rates_of(cell) for cell in task.cells}
     return [
-        make_spec(cell, rate, seed) for seed in seeds for cell in task.cells for rate in rates[cell]
+        make_spec(task, cell, rate, seed)
+        for seed in seeds
+        for cell in task.cells
+        for rate in rates[cell]
     ]
 
 

@@ -76,10 +76,31 @@ def test_the_docs_say_how_many_trainings_there_are(unpatched):
         ),
         strict=True,
     )
+    small = list(unpatched.TASKS).index("gpt-small")
+    assert f"has the {settings[small]} settings of ReLU, GELU and SiLU" in text
+    assert f"{settings[0]} trainings, of the small GPT {settings[small]}" in text
     assert f"That makes {settings[0]} settings of each network" in text
-    assert len(set(settings)) == 1
-    assert "so there are {}, {} and {} more".format(*searches) in text
-    assert "{}, {} and {} trainings. So the rate".format(*finals) in text
+    assert set(settings[:small] + settings[small + 1 :]) == {settings[0]}
+    assert "so there are {}, {}, {} (the small GPT) and {} more".format(*searches) in text
+    assert "{}, {}, {} and {} trainings. So the rate".format(*finals) in text
+
+
+def test_the_docs_describe_the_small_gpt(unpatched):
+    text = " ".join((ROOT / "docs/modern-networks.md").read_text().split())
+    gpt = unpatched.gpt
+    size = gpt.SIZES[unpatched.TASKS["gpt-small"].size]
+    num = sum(part.numel() for part in gpt.GPT(size, nn.GELU).parameters())
+    assert f"{size.layers} layers of width {size.width}, {num:,} parameters" in text
+    steps = size.periods * size.steps
+    assert f"{steps:,} steps of {size.batch} windows of {size.context} bytes" in text
+
+
+def test_a_size_other_than_full_is_a_parameter_of_its_trials(unpatched):
+    sizes = {
+        name: {dict(spec.params).get("size") for spec in unpatched.plan(task, "cost", {})}
+        for name, task in unpatched.TASKS.items()
+    }
+    assert sizes == {"cifar": {None}, "gpt": {None}, "gpt-small": {"small"}, "digits": {None}}
 
 
 def test_the_limit_of_relu_is_not_trained_and_its_rivals_are(modern):
