@@ -14,6 +14,7 @@ FLAGS = [
     "-fno-math-errno",  # a square root sets no errno, so it is one instruction
     "-fno-trapping-math",  # exception flags are not read, so both sides of a ?: may be computed
 ]
+HEADERS = ("math", "rows", "limits", "matrices", "means")
 AVX2 = ["-mavx2", "-mfma"]
 AVX512 = ["-mavx512f", "-mavx512vl", "-mavx512bw", "-mavx512dq", "-mprefer-vector-width=512"]
 
@@ -26,7 +27,7 @@ setup(
         Extension(
             f"qneurons.kernels._native_{name}",
             [KERNELS + "cpu.c"],
-            depends=[KERNELS + f"cpu_{part}.h" for part in ("math", "rows", "limits", "means")],
+            depends=[KERNELS + f"cpu_{part}.h" for part in HEADERS],
             define_macros=[("BUILD", name)],
             extra_compile_args=FLAGS + flags,
             optional=True,

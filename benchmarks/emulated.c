@@ -16,7 +16,7 @@ static void *receive(int64_t num_bytes, void **buffer) {
 int main(void) {
     enum { GRAD, X, SEED, LAM, PHI, OUT, NUM_PARTS };
     struct {
-        int64_t is_look_up, sizes[NUM_PARTS], integers[5];
+        int64_t is_look_up, sizes[NUM_PARTS], integers[7];
         double first, second;
     } call;
     void *buffers[NUM_PARTS] = {NULL};
@@ -30,8 +30,8 @@ int main(void) {
                              given[3], NULL, 1);
         else
             qneurons_apply(given[0], given[1], parts[GRAD], parts[X], out, parts[SEED], parts[LAM],
-                           parts[PHI], given[2], given[3], given[4], call.first, call.second, NULL,
-                           1);
+                           parts[PHI], given[2], given[3], given[4], given[5], given[6],
+                           call.first, call.second, NULL, 1);
         if (fwrite(out, call.sizes[OUT], 1, stdout) != 1 || fflush(stdout)) return 1;
     }
     return 0;

@@ -46,23 +46,23 @@ class EmulatedKernel:
         self._lock = threading.Lock()
         self.num_calls = 0
 
-    def apply(self, row, dtype, grad, x, out, seed, lam, phi, num, groups, inner, *rest) -> None:
+    def apply(self, row, dtype, grad, x, out, seed, lam, phi, num, groups, *rest) -> None:
         """As ``qneurons_apply``."""
         size = num * (4 if dtype == 0 else 2)
         parts = (grad, size), (x, size), (seed, 8 * groups), (lam, 4 * groups), (phi, 4)
-        self._call(False, parts, out, size, (row, dtype, num, groups, inner), rest[:2])
+        self._call(False, parts, out, size, (row, dtype, num, groups, *rest[:3]), rest[3:5])
 
     def look_up(self, x, pieces, centres, out, num, num_tables, num_pieces, num_centres, *_):
         """As ``qneurons_look_up``."""
         size = 4 * num
         parts = (x, size), (pieces, 20 * num_tables * num_pieces), (centres, 12 * num_centres)
-        integers = (num, num_tables, num_pieces, num_centres, 0)
+        integers = (num, num_tables, num_pieces, num_centres, 0, 0, 0)
         self._call(True, (*parts, (0, 0), (0, 0)), out, size, integers, (0.0, 0.0))
 
     def _call(self, is_look_up, parts, out, out_size, integers, parameters) -> None:
         sent = [ctypes.string_at(address, size) if address else b"" for address, size in parts]
         sizes = (*map(len, sent), out_size)
-        header = struct.pack("=12q2d", is_look_up, *sizes, *integers, *parameters)
+        header = struct.pack("=14q2d", is_look_up, *sizes, *integers, *parameters)
         with self._lock:
             self._process.stdin.write(b"".join([header, *sent]))
             self._process.stdin.flush()

@@ -249,6 +249,34 @@ def test_layouts_do_not_change_the_result(dtype):
         assert value.stride() == torch.empty_like(y).stride()
 
 
+MATRICES = {  # batch, channels, pixels: what is moved in fours, alone, in part, in several windows
+    "whole": (2, 8, 16),
+    "rests of both": (3, 7, 9),
+    "fewer than four": (5, 3, 1023),
+    "flat": (4000, 9, 2),
+    "tall": (1, 6, 5003),
+    "many windows": (17, 5, 1201),
+}
+
+
+@built
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", MATRICES)
+def test_matrices_are_read_and_written_in_order(name, dtype):
+    batch, channels, pixels = MATRICES[name]
+    generator = torch.Generator().manual_seed(1)
+    x, grad = torch.randn(2, batch, channels, pixels, generator=generator).to(dtype)
+    what = (*law(), "q_elu", [1.0])
+    value, slope = cpu.forward(x, *what), cpu.backward(grad, x, *what)
+    turned = x.mT.contiguous().mT
+    assert turned.stride() != x.stride()
+    results = [cpu.forward(turned, *what)]
+    results += [cpu.backward(way, turned, *what) for way in (grad, grad.mT.contiguous().mT)]
+    for result, expected in zip(results, (value, slope, slope), strict=True):
+        assert result.stride() == turned.stride()
+        assert torch.equal(result, expected)
+
+
 @built
 def test_expanded_and_zero_dimensional_inputs():
     row = resolve("tanh")

@@ -34,6 +34,7 @@
 #define CALLS 512
 #define PIECE (2 * CALLS)
 #define BLOCK (8 * CALLS)
+#define WINDOW 8 /* blocks that are put in order at once */
 #define TINY_DELTA 0x1p-40f
 #define LARGEST_NORMAL 5.65f /* of the noise: sqrt(46 log(2)) = 5.647 */
 
@@ -239,20 +240,29 @@ static void narrow(int dtype, const float *restrict from, int64_t num, void *to,
     if (dtype == BFLOAT16) for (int64_t i = 0; i < num; i++) half[i] = to_bfloat(from[i]);
 }
 
+#include "cpu_matrices.h"
+
 /* --- the pass ------------------------------------------------------------------------------- */
 
 typedef struct {
     int row, dtype;
     const void *grad, *x; /* grad is NULL in the forward pass */
     void *out;
+    int64_t origin;       /* position of their first element */
     const int64_t *seed; /* NULL for the limit, which needs neither seed nor lam nor phi */
     const float *lam, *phi;
     int64_t groups, inner, per_group;
     float first, second;
     Limits limits;
-    int64_t blocks_per_group, num_blocks, share;
-    _Atomic int64_t next;
+    int64_t blocks_per_group;
 } Job;
+
+typedef struct {
+    Job job;
+    Shape shape; /* of height 1 if memory is in order */
+    int64_t num_blocks, share;
+    _Atomic int64_t next;
+} Queue;
 
 typedef struct {
     uint32_t words[4][CALLS];
@@ -265,7 +275,7 @@ typedef struct {
 } Run;
 
 static inline Run run_at(const Job *job, int64_t group, int64_t position, int64_t num) {
-    if (job->groups == 1) return (Run){position, num};
+    if (job->groups == 1) return (Run){position - job->origin, num};
     int64_t row = position / job->inner, column = position % job->inner;
     int64_t length = job->inner - column;
     return (Run){(row * job->groups + group) * job->inner + column, length < num ? length : num};
@@ -382,13 +392,36 @@ static void apply_to_block(const Job *job, int64_t index, Room *room) {
     }
 }
 
+/* Blocks whose memory is out of order are done in buffers that hold them in order. */
+static void apply_out_of_order(const Job *job, Shape shape, int64_t first, int64_t last,
+                               Room *room) {
+    float x[WINDOW * BLOCK], grad[WINDOW * BLOCK], out[WINDOW * BLOCK];
+    int64_t start = first * BLOCK, end = last * BLOCK;
+    int64_t num = (end < job->per_group ? end : job->per_group) - start;
+    Job dense = *job;
+    dense.dtype = FLOAT32, dense.x = x, dense.out = out, dense.origin = start;
+    gather(job->dtype, job->x, shape, start, num, x);
+    if (job->grad != NULL) {
+        gather(job->dtype, job->grad, shape, start, num, grad);
+        dense.grad = grad;
+    }
+    for (int64_t i = first; i < last; i++) apply_to_block(&dense, i, room);
+    scatter(job->dtype, job->out, shape, start, num, out);
+}
+
 static void work(void *argument) {
-    Job *job = argument;
+    Queue *queue = argument;
     Room room;
     for (;;) {
-        int64_t first = atomic_fetch_add(&job->next, job->share), last = first + job->share;
-        if (first >= job->num_blocks) return;
-        for (int64_t i = first; i < last && i < job->num_blocks; i++) apply_to_block(job, i, &room);
+        int64_t i = atomic_fetch_add(&queue->next, queue->share), last = i + queue->share;
+        if (i >= queue->num_blocks) return;
+        if (last > queue->num_blocks) last = queue->num_blocks;
+        if (queue->shape.height > 1)
+            for (int64_t next; i < last; i = next) {
+                next = i + WINDOW < last ? i + WINDOW : last;
+                apply_out_of_order(&queue->job, queue->shape, i, next, &room);
+            }
+        for (; i < last; i++) apply_to_block(&queue->job, i, &room);
     }
 }
 
@@ -410,20 +443,22 @@ typedef void Team(void (*function)(void *), void *argument, unsigned num_threads
 
 void qneurons_apply(int row, int dtype, const void *grad, const void *x, void *out,
                     const int64_t *seed, const float *lam, const float *phi, int64_t num,
-                    int64_t groups, int64_t inner, float first, float second, Team *team,
-                    int num_threads) {
+                    int64_t groups, int64_t inner, int64_t height, int64_t width, float first,
+                    float second, Team *team, int num_threads) {
     if (row == ROW_elu && first == 1) row = ROW_unit_elu; /* faster: its slope does not jump */
     const Limits limits[] = {ROWS(LIMITS)};
     int64_t per_group = num / groups, blocks_per_group = (per_group + BLOCK - 1) / BLOCK;
-    Job job = {.row = row, .dtype = dtype, .grad = grad, .x = x, .out = out,
-               .seed = seed, .lam = lam, .phi = phi,
-               .groups = groups, .inner = inner, .per_group = per_group,
-               .first = first, .second = second, .limits = limits[row],
-               .blocks_per_group = blocks_per_group, .num_blocks = groups * blocks_per_group};
+    Queue queue = {
+        .job = {.row = row, .dtype = dtype, .grad = grad, .x = x, .out = out,
+                .seed = seed, .lam = lam, .phi = phi,
+                .groups = groups, .inner = inner, .per_group = per_group,
+                .first = first, .second = second, .limits = limits[row],
+                .blocks_per_group = blocks_per_group},
+        .shape = {height, width}, .num_blocks = groups * blocks_per_group};
     expect_writes(out, num * (dtype == FLOAT32 ? 4 : 2));
-    job.share = 1 + (job.num_blocks - 1) / (4 * num_threads);
-    if (num_threads > 1) team(work, &job, num_threads, 0);
-    else work(&job);
+    queue.share = 1 + (queue.num_blocks - 1) / (4 * num_threads);
+    if (num_threads > 1) team(work, &queue, num_threads, 0);
+    else work(&queue);
 }
 
 #include "cpu_means.h"
@@ -431,7 +466,7 @@ void qneurons_apply(int row, int dtype, const void *grad, const void *x, void *o
 const char *qneurons_row(int row) { return row < NUM_ROWS ? TABLE[row].name : NULL; }
 
 /* Version of the arguments: a library built for other arguments is not called. */
-int qneurons_version(void) { return 2; }
+int qneurons_version(void) { return 3; }
 
 /* The best build that this processor runs: 2 for AVX-512, 1 for AVX2, 0 for this one. */
 int qneurons_best_build(void) {
@@ -450,16 +485,17 @@ int qneurons_best_build(void) {
    is used if the build had no Python headers. */
 static PyObject *apply_from_python(PyObject *self, PyObject *const *given, Py_ssize_t num_given) {
     (void)self;
-    if (num_given != 15) return PyErr_Format(PyExc_TypeError, "apply takes 15 arguments");
-    int64_t integers[15];
-    for (int i = 0; i < 15; i++)
-        integers[i] = i == 11 || i == 12 ? 0 : PyLong_AsLongLong(given[i]);
-    float first = PyFloat_AsDouble(given[11]), second = PyFloat_AsDouble(given[12]);
+    if (num_given != 17) return PyErr_Format(PyExc_TypeError, "apply takes 17 arguments");
+    int64_t integers[17];
+    for (int i = 0; i < 17; i++)
+        integers[i] = i == 13 || i == 14 ? 0 : PyLong_AsLongLong(given[i]);
+    float first = PyFloat_AsDouble(given[13]), second = PyFloat_AsDouble(given[14]);
     if (PyErr_Occurred()) return NULL;
 #define AT(i) ((void *)(intptr_t)integers[i])
     PyThreadState *state = PyEval_SaveThread();
     qneurons_apply(integers[0], integers[1], AT(2), AT(3), AT(4), AT(5), AT(6), AT(7), integers[8],
-                   integers[9], integers[10], first, second, (Team *)AT(13), integers[14]);
+                   integers[9], integers[10], integers[11], integers[12], first, second,
+                   (Team *)AT(15), integers[16]);
     PyEval_RestoreThread(state);
     Py_RETURN_NONE;
 }

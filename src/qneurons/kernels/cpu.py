@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qneurons.kernels.layout import IN_ORDER, as_matrices
 from qneurons.torch_internals import EXTENSION_FILE
 
 _BUILDS = ("portable", "avx2", "avx512")  # qneurons_best_build returns an index of this
@@ -19,13 +20,13 @@ _DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 # Up to this many elements one thread is faster. torch's own loops use more threads from 2^15 on,
 # but an element costs less there.
 _LARGEST_ALONE = 2**13
-_VERSION = 2  # of the functions of cpu.c and their arguments
+_VERSION = 3  # of the functions of cpu.c and their arguments
 
 _pointer, _size, _float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS: list[Any] = [
     *(ctypes.c_int, ctypes.c_int),  # row, dtype
     *(_pointer, _pointer, _pointer, _pointer, _pointer, _pointer),  # grad, x, out, seed, lam, phi
-    *(_size, _size, _size),  # num, groups, inner
+    *(_size, _size, _size, _size, _size),  # num, groups, inner, height, width
     *(_float, _float),  # the row's parameters
     *(_pointer, ctypes.c_int),  # team, num_threads
 ]
@@ -70,17 +71,19 @@ def backward(
     num = x.numel()
     if not num:
         return out
-    in_order = x.is_contiguous()
-    if not in_order:
-        x = x.contiguous()
-    result = out if in_order else torch.empty_like(x)
-    if grad is not None and not (grad.dtype is x.dtype and grad.is_contiguous()):
-        grad = grad.to(x.dtype).contiguous()
+    groups = seed.numel()
+    matrices = as_matrices(x)
+    if matrices != IN_ORDER and (matrices is None or groups > 1 or out.stride() != x.stride()):
+        if grad is not None:
+            grad = grad.contiguous()
+        dense = x.contiguous()
+        return out.copy_(backward(grad, dense, seed, lam, phi, inner, name, parameters))
+    if grad is not None and not (grad.dtype is x.dtype and grad.stride() == x.stride()):
+        grad = torch.empty_like(x).copy_(grad)
     if lam.dtype is not torch.float32:
         lam = lam.float()
     if phi.dtype is not torch.float32:
         phi = phi.float()
-    groups = seed.numel()
     if groups > 1:
         seed, lam = seed.contiguous(), lam.contiguous()
     first, second = (*parameters, 0.0, 0.0)[:2]
@@ -89,19 +92,20 @@ def backward(
         _DTYPES[x.dtype],
         0 if grad is None else grad.data_ptr(),
         x.data_ptr(),
-        result.data_ptr(),
+        out.data_ptr(),
         seed.data_ptr(),
         lam.data_ptr(),
         phi.data_ptr(),
         num,
         groups,
         inner,
+        *matrices,
         first,
         second,
         _team,
         torch.get_num_threads() if num > _LARGEST_ALONE and _team else 1,
     )
-    return out if in_order else out.copy_(result)
+    return out
 
 
 forward = partial(backward, None)
@@ -128,7 +132,7 @@ def limit_backward(
         x.data_ptr(),
         out.data_ptr(),
         *(0, 0, 0),  # no seed, lam and phi
-        *(num, 1, num),
+        *(num, 1, num, *IN_ORDER),
         first,
         second,
         _team,

@@ -1,7 +1,6 @@
 """The q-activation on CUDA: one Triton kernel reads x, draws δ in registers and writes."""
 # mypy: disable-error-code="no-untyped-def, import-untyped, assignment, var-annotated"
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -26,6 +25,7 @@ from qneurons.kernels.cuda_launch import Launcher, cdiv
 from qneurons.kernels.cuda_means import look_up as look_up
 from qneurons.kernels.cuda_pooling import pool as pool, pool_backward as pool_backward
 from qneurons.kernels.dispatch import BASE
+from qneurons.kernels.layout import as_matrices
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _SIZE = 1024  # of a block without noise in its order
@@ -214,7 +214,7 @@ def backward(
     result = torch.empty_like(x) if out is None else out
     if x.numel() == 0:
         return result
-    matrices = _as_matrices(x)
+    matrices = as_matrices(x)
     if matrices is None:
         if grad is not None:
             grad = grad.contiguous()
@@ -260,31 +260,3 @@ def limit_backward(
 
 
 limit = partial(limit_backward, None)
-
-
-def _as_matrices(x: Tensor) -> tuple[int, int] | None:
-    """Height and width of matrices in memory whose columns give the logical order.
-
-    In channels_last they are pixels × channels. A contiguous tensor has matrices of height 1. None
-    means that the memory is not a batch of such matrices.
-    """
-    if x.is_contiguous():
-        return 1, 1
-    sizes: list[int] = []
-    strides: list[int] = []
-    for size, stride in zip(x.shape, x.stride(), strict=True):
-        if size == 1:
-            continue
-        if strides and strides[-1] == stride * size:  # continues the dimension before
-            sizes[-1] *= size
-            strides[-1] = stride
-        else:
-            sizes.append(size)
-            strides.append(stride)
-    if len(sizes) == 2:
-        sizes, strides = [1, *sizes], [math.prod(sizes), *strides]
-    if len(sizes) == 3:
-        _, width, height = sizes
-        if strides == [width * height, 1, width]:
-            return height, width
-    return None
