@@ -23,8 +23,8 @@ from scipy import stats
 
 from qneurons.report import Results, rows_of, write_report
 from qneurons.report.claims import CURVED, judge
-from qneurons.report.comparisons import PRIMARY, setting_order
 from qneurons.report.figures.artwork import INK, LOOK, PALE, theme_svgs, write_file
+from qneurons.report.final_values import PRIMARY, setting_order
 from qneurons.report.gains import gains_table
 from qneurons.report.inference import ALPHA, Estimate, estimate, paired_tests
 from qneurons.report.page import picture

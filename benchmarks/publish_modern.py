@@ -26,8 +26,9 @@ from qneurons.comparison.page import draw_gains, gain_table, gains_alt, meaning_
 from qneurons.comparison.results import Row, final_values
 from qneurons.comparison.store import TrialStore
 from qneurons.provenance import versions
-from qneurons.report.comparisons import Metric, contrasts
+from qneurons.report.contrasts import contrasts
 from qneurons.report.figures import setting_styles
+from qneurons.report.final_values import Metric
 from qneurons.report.inference import estimate
 from qneurons.report.legend import legend
 from qneurons.report.page import Head, write_page

@@ -24,7 +24,7 @@ from publish import (
 )
 
 from qneurons.report import Results, rows_of
-from qneurons.report.comparisons import setting_order
+from qneurons.report.final_values import setting_order
 from qneurons.report.inference import ALPHA, estimate, paired_tests
 from qneurons.report.rendering import Table
 from qneurons.report.results import GUESSING

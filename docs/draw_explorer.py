@@ -14,7 +14,6 @@ import polars as pl
 from scipy import special
 
 from qneurons.quadrature import GAUSS_LEGENDRE
-from qneurons.report.comparisons import setting_order
 from qneurons.report.figures import (
     BANDS,
     F_COLOUR,
@@ -26,6 +25,7 @@ from qneurons.report.figures import (
 )
 from qneurons.report.figures.densities import PHI
 from qneurons.report.figures.gains import COLOURS
+from qneurons.report.final_values import setting_order
 from qneurons.report.gains import gains_over_base
 from qneurons.report.inference import ALPHA
 from qneurons.report.rendering import NONE

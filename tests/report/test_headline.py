@@ -5,7 +5,7 @@ import pytest
 pl = pytest.importorskip("polars")
 pytest.importorskip("scipy")
 
-from qneurons.report.comparisons import Cell
+from qneurons.report.final_values import Cell
 from qneurons.report.headline import answer, place_names
 from qneurons.report.results import Results
 from qneurons.study.runs import Run, Study

@@ -15,7 +15,7 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("scipy")
 
 
-from qneurons.report import comparisons, page, rendering, sections, tables
+from qneurons.report import final_values, page, rendering, sections, tables
 from qneurons.report.claims import paper
 from qneurons.report.figures import neurons
 from qneurons.report.gains import gains_table
@@ -392,10 +392,10 @@ def test_every_statistic_is_computed_once(frame, tmp_path, quick, monkeypatch):
         )
 
     for name in ("run_states", "compared_rows", "curves", "finals"):
-        count(comparisons, name)
+        count(final_values, name)
     count(sections, "judge")
     write_report(frame, tmp_path)
-    by_metric = dict.fromkeys(("compared_rows", "curves", "finals"), len(comparisons.METRICS))
+    by_metric = dict.fromkeys(("compared_rows", "curves", "finals"), len(final_values.METRICS))
     by_metric["curves"] += 1  # of the gains
     assert Counter(calls) == {"run_states": 1, **by_metric, "judge": 1}
 

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("polars")
 pytest.importorskip("scipy")
 
-from qneurons.report.comparisons import METRICS
+from qneurons.report.final_values import METRICS
 from qneurons.report.inference import Estimate, estimate
 from qneurons.report.rendering import (
     Number,

@@ -5,7 +5,7 @@ import pytest
 pl = pytest.importorskip("polars")
 pytest.importorskip("scipy")
 
-from qneurons.report.comparisons import Cell
+from qneurons.report.final_values import Cell
 from qneurons.report.results import Results
 
 ELU = Cell("digits", "mnist-mlp", False, "elu")

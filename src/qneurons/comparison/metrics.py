@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from qneurons.comparison.store import Finished
-from qneurons.report.comparisons import Metric
+from qneurons.report.final_values import Metric
 from qneurons.study.errors import StudyError, unknown
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")  # also those of testLoss and valRMSE

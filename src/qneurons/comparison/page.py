@@ -21,7 +21,7 @@ from qneurons.comparison.results import (
 from qneurons.comparison.store import params_texts
 from qneurons.provenance import versions
 from qneurons.report.claims import Claim, Verdict
-from qneurons.report.comparisons import Contrast, Metric
+from qneurons.report.contrasts import Contrast
 from qneurons.report.figures import (
     INK,
     LOOK,
@@ -33,6 +33,7 @@ from qneurons.report.figures import (
     new_figure,
     setting_styles,
 )
+from qneurons.report.final_values import Metric
 from qneurons.report.inference import estimate
 from qneurons.report.legend import Meaning, legend, meaning
 from qneurons.report.page import Head, write_page

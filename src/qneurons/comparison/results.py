@@ -13,7 +13,8 @@ from qneurons.comparison.arms import BASE, Arm, rivals
 from qneurons.comparison.metrics import Metrics
 from qneurons.comparison.session import Grid
 from qneurons.comparison.store import Finished, params_texts
-from qneurons.report.comparisons import Best, Cell, Contrast, Final, Metric, contrasts
+from qneurons.report.contrasts import Contrast, contrasts
+from qneurons.report.final_values import Best, Cell, Final, Metric
 from qneurons.report.inference import ALPHA, estimate
 from qneurons.report.page import HELPS, HURTS
 from qneurons.report.rendering import difference_texts, listed, p_text

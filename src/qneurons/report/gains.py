@@ -2,7 +2,8 @@
 
 import math
 
-from qneurons.report.comparisons import Cell, Contrast, Final, setting_order
+from qneurons.report.contrasts import Contrast
+from qneurons.report.final_values import Cell, Final, setting_order
 from qneurons.report.rendering import NONE, Table
 from qneurons.report.results import Results
 from qneurons.report.tables import (

@@ -5,7 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
-from qneurons.report.comparisons import Cell, Contrast
+from qneurons.report.contrasts import Contrast
+from qneurons.report.final_values import Cell
 from qneurons.report.gains import gains_over_base
 from qneurons.report.inference import ALPHA
 from qneurons.report.rendering import interval_text, listed, p_text

@@ -10,7 +10,6 @@ from pathlib import Path
 import polars as pl
 
 from qneurons.report.claims import FAILS, HOLDS
-from qneurons.report.comparisons import Cell, is_q, setting_order
 from qneurons.report.figures import (
     FORMATS,
     ON_DARK,
@@ -20,6 +19,7 @@ from qneurons.report.figures import (
     to_svg,
     write_file,
 )
+from qneurons.report.final_values import Cell, is_q, setting_order
 from qneurons.report.headline import answer
 from qneurons.report.legend import legend, meaning
 from qneurons.report.rendering import markdown_text, number_text, one_line, to_markdown

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qneurons.report.comparisons import Metric
+from qneurons.report.final_values import Metric
 from qneurons.report.inference import Estimate
 
 if TYPE_CHECKING:

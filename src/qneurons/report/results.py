@@ -5,8 +5,9 @@ from functools import cached_property
 
 import polars as pl
 
-from qneurons.report import comparisons
-from qneurons.report.comparisons import METRICS, Cell, Contrast, Final
+from qneurons.report import final_values
+from qneurons.report.contrasts import Contrast, contrasts, paired
+from qneurons.report.final_values import METRICS, Cell, Final
 from qneurons.study.data import NUM_CLASSES
 from qneurons.study.store import CELL
 
@@ -22,17 +23,17 @@ class Results:
 
     def __init__(self, frame: pl.DataFrame, *, last_only: bool = False) -> None:
         self.frame = frame
-        self.states = comparisons.run_states(frame, last_only=last_only)
+        self.states = final_values.run_states(frame, last_only=last_only)
         self.curves: dict[str, pl.DataFrame] = {}
         self.finals: dict[str, list[Final]] = {}
         self.contrasts: dict[str, list[Contrast]] = {}
-        compared = {m: comparisons.compared_rows(frame, self.states, m) for m in METRICS}
+        compared = {m: final_values.compared_rows(frame, self.states, m) for m in METRICS}
         for metric, rows in compared.items():
-            means = comparisons.curves(rows, metric)
+            means = final_values.curves(rows, metric)
             self.curves[metric] = means
-            self.finals[metric] = comparisons.finals(self.states, rows, means, metric)
-            self.contrasts[metric] = comparisons.contrasts(self.finals[metric])
-        self.gain_curves = comparisons.gain_curves(compared["test_accuracy"], "test_accuracy")
+            self.finals[metric] = final_values.finals(self.states, rows, means, metric)
+            self.contrasts[metric] = contrasts(self.finals[metric])
+        self.gain_curves = final_values.gain_curves(compared["test_accuracy"], "test_accuracy")
         # The cells that have their training loss without noise.
         noiseless = compared["train_loss_limit"].filter("noiseless").select(CELL)
         self.noiseless = {Cell(*row) for row in noiseless.iter_rows()}
@@ -76,14 +77,14 @@ class Results:
         self, cell: Cell, setting: str, reference: str, metric: str
     ) -> dict[int, float]:
         """Setting minus reference, by seed."""
-        return comparisons.paired(*(self.final(cell, s, metric) for s in (setting, reference)))
+        return paired(*(self.final(cell, s, metric) for s in (setting, reference)))
 
     def extra_contrasts(
         self, cell: Cell, pairs: list[tuple[str, str]], metric: str = "test_accuracy"
     ) -> dict[tuple[str, str], Contrast]:
         """Contrasts that are not declared, as a family of their own."""
         rows = [self.final(cell, setting, metric) for setting in self.settings(cell)]
-        found = comparisons.contrasts(rows, lambda settings: pairs)
+        found = contrasts(rows, lambda settings: pairs)
         return {(row.setting, row.reference): row for row in found}
 
     def learns(self, cell: Cell, *settings: str) -> bool:

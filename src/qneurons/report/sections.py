@@ -20,7 +20,6 @@ from qneurons.report.claims import (
     paper_cells,
     split_by_mean,
 )
-from qneurons.report.comparisons import PRIMARY, Cell, is_q, setting_order
 from qneurons.report.figures import (
     ACCURACY,
     GAIN,
@@ -34,6 +33,7 @@ from qneurons.report.figures import (
     paper_figures,
     setting_styles,
 )
+from qneurons.report.final_values import PRIMARY, Cell, is_q, setting_order
 from qneurons.report.gains import gains_over_base, gains_table
 from qneurons.report.headline import place_names
 from qneurons.report.rendering import Table, listed

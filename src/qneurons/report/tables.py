@@ -6,15 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import polars as pl
 
 from qneurons.report.claims import attributions, decompose, split_by_mean
-from qneurons.report.comparisons import (
-    METRICS,
-    STATES,
-    Cell,
-    Contrast,
-    Final,
-    setting_order,
-    survivors,
-)
+from qneurons.report.contrasts import Contrast, survivors
+from qneurons.report.final_values import METRICS, STATES, Cell, Final, setting_order
 from qneurons.report.inference import Estimate
 from qneurons.report.rendering import NONE, Table, difference_texts, estimate_text, p_text
 from qneurons.report.results import Results

@@ -6,7 +6,7 @@ pl = pytest.importorskip("polars")
 pytest.importorskip("scipy")
 
 from qneurons.report.claims import cases
-from qneurons.report.comparisons import PRIMARY, Cell
+from qneurons.report.final_values import PRIMARY, Cell
 from qneurons.report.results import Results
 
 ELU = Cell("digits", "mnist-mlp", False, "elu")

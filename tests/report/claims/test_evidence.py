@@ -13,7 +13,7 @@ from qneurons.report.claims.evidence import (
     pool,
     scale,
 )
-from qneurons.report.comparisons import METRICS, Cell
+from qneurons.report.final_values import METRICS, Cell
 from qneurons.report.inference import paired_test
 from qneurons.report.results import Results
 

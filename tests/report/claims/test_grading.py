@@ -8,7 +8,7 @@ stats = pytest.importorskip("scipy.stats")
 
 from qneurons.report.claims import cases
 from qneurons.report.claims.grading import grade
-from qneurons.report.comparisons import Cell
+from qneurons.report.final_values import Cell
 from qneurons.report.rendering import interval_text
 from qneurons.report.results import Results
 

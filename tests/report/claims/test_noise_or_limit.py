@@ -17,7 +17,7 @@ from qneurons.report.claims.noise_or_limit import (
     split_by_mean,
 )
 from qneurons.report.claims.verdicts import OPEN
-from qneurons.report.comparisons import Cell
+from qneurons.report.final_values import Cell
 from qneurons.report.inference import Estimate, sign_flip
 from qneurons.report.results import Results
 

@@ -9,8 +9,9 @@ import pytest
 for package in ("matplotlib", "polars", "scipy"):
     pytest.importorskip(package)
 
-from qneurons.report.comparisons import METRICS, Cell, Contrast
+from qneurons.report.contrasts import Contrast
 from qneurons.report.figures.gains import COLOURS, FAINTEST, STRONGEST, draw_gains
+from qneurons.report.final_values import METRICS, Cell
 from qneurons.report.inference import Estimate
 
 ELU = Cell("mnist", "mnist-mlp", False, "elu")

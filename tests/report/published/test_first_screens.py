@@ -8,7 +8,7 @@ import pytest
 from qneurons.report.claims import CURVED, judge
 from qneurons.report.claims.evidence import MARGIN
 from qneurons.report.claims.verdicts import ANSWERS
-from qneurons.report.comparisons import is_q
+from qneurons.report.final_values import is_q
 from qneurons.report.inference import ALPHA, paired_tests
 from qneurons.study.store import CELL
 from tests.report.published.pages import (

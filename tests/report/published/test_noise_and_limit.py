@@ -4,7 +4,7 @@ import polars as pl
 
 from qneurons.report.claims import CURVED, attributions
 from qneurons.report.claims.noise_or_limit import attribute, split_by_mean
-from qneurons.report.comparisons import is_q
+from qneurons.report.final_values import is_q
 from qneurons.report.inference import ALPHA, paired_tests
 from qneurons.report.results import Results
 from tests.report.published.pages import PAPER, ROOT, WORDS, check_section

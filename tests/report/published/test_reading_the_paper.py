@@ -3,7 +3,7 @@
 import re
 
 from qneurons.report.claims import judge
-from qneurons.report.comparisons import is_q
+from qneurons.report.final_values import is_q
 from qneurons.schedules import Annealed
 from qneurons.study.networks import EPS, MOMENTUM
 from qneurons.study.runs import PAPER_PROTOCOL, study_names

@@ -16,7 +16,8 @@ from qneurons.report.claims.verdicts import (
     Verdict,
     lack,
 )
-from qneurons.report.comparisons import MIN_PAIRS, Cell, Final, is_q
+from qneurons.report.contrasts import MIN_PAIRS
+from qneurons.report.final_values import Cell, Final, is_q
 from qneurons.report.inference import ALPHA, Estimate
 from qneurons.report.rendering import Number
 from qneurons.report.results import Results

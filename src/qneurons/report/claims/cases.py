@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from qneurons.report.claims.evidence import MARGIN, judge_gain, scale
-from qneurons.report.comparisons import MIN_PAIRS, PRIMARY, Cell, Contrast
+from qneurons.report.contrasts import MIN_PAIRS, Contrast
+from qneurons.report.final_values import PRIMARY, Cell
 from qneurons.report.results import Results
 
 Answer = Literal["for", "against", "unclear"]

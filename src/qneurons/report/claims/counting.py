@@ -19,7 +19,7 @@ from qneurons.report.claims.verdicts import (
     Claim,
     Verdict,
 )
-from qneurons.report.comparisons import Cell
+from qneurons.report.final_values import Cell
 from qneurons.report.rendering import Number
 from qneurons.report.results import Results
 

@@ -7,7 +7,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from qneurons.report.comparisons import MIN_PAIRS, Cell, Contrast, Metric
+from qneurons.report.contrasts import MIN_PAIRS, Contrast
+from qneurons.report.final_values import Cell, Metric
 from qneurons.report.inference import Estimate, estimate
 from qneurons.report.results import Results
 

@@ -7,7 +7,8 @@ from statistics import fmean
 
 from qneurons.report.claims.cases import Case
 from qneurons.report.claims.evidence import Effect, mean_effect, name_idle
-from qneurons.report.comparisons import Cell, Contrast, Metric
+from qneurons.report.contrasts import Contrast
+from qneurons.report.final_values import Cell, Metric
 from qneurons.report.inference import Estimate
 from qneurons.report.rendering import NONE, interval_text
 from qneurons.report.results import Results

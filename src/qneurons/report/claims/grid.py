@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import product
 
-from qneurons.report.comparisons import Cell
+from qneurons.report.final_values import Cell
 
 NETWORKS = {"mnist-mlp": "mnist", "mnist-cnn": "mnist", "cifar-cnn": "cifar10"}  # to their dataset
 CURVED = ("tanh", "elu", "softplus")

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from qneurons.report.claims.evidence import name_idle, pool, scale
 from qneurons.report.claims.grid import LINEAR
 from qneurons.report.claims.verdicts import OPEN, Claim, Verdict, lack
-from qneurons.report.comparisons import METRICS, MIN_PAIRS, Cell, Contrast, is_q
+from qneurons.report.contrasts import MIN_PAIRS, Contrast
+from qneurons.report.final_values import METRICS, Cell, is_q
 from qneurons.report.inference import ALPHA, Estimate, estimate, paired_tests
 from qneurons.report.rendering import listed
 from qneurons.report.results import Results

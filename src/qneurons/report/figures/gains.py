@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from qneurons.report.comparisons import Cell, Contrast
+from qneurons.report.contrasts import Contrast
 from qneurons.report.figures.artwork import LIMIT_GREY, LOOK, PALE, new_figure
+from qneurons.report.final_values import Cell
 from qneurons.report.rendering import NONE, one_line
 
 if TYPE_CHECKING:
