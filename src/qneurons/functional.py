@@ -210,8 +210,8 @@ def q_mean(x: Tensor, activation: ActivationLike, lam: float | Tensor, phi: floa
     r"""Computes :math:`E_q[g_q(x)]`, by quadrature unless f is a power on each side of zero.
 
     For relu, leaky_relu, identity and relu2, :math:`f(y) = a y^k` below zero and :math:`b y^k`
-    above, and so is the mean, with other constants. They are computed first, and it costs a few
-    elementwise operations.
+    above, and so is the mean, with other constants. The constants are computed first; then the mean
+    costs a few elementwise operations.
 
     By quadrature the error in float64, relative to the root mean square of g, is at most 1e-9 for
     abs(x) ≤ 3 and 3e-9 for abs(x) ≤ 50. For λ above 0.02 and up to 0.1, where 16 evaluations of g

@@ -48,10 +48,9 @@ class QActivation(nn.Module):
         phi: φ ≥ 0, the smallest :math:`|q - 1|`.
         eval_mode: ``"limit"``, :math:`f'(x)x`; ``"mean"``, :math:`E_q[g_q(x)]`; or ``"sample"``.
             The limit is the cheapest, and at the end of training, with λ of 0.18 or less, it was as
-            good as a draw (RESULTS.md). While λ is large neither is always better: the
-            limit was better in MLPs, and in CNNs worse with ELU and dropout and much worse with
-            tanh, where ``"sample"`` is safe. The mean is looked up in a table, which is built by
-            ``eval()`` and again whenever λ or φ changes. Its error is at
+            good as a draw (RESULTS.md). While λ is large neither is always better, and
+            ``"sample"`` is safe: see docs/training-and-evaluation.md. The mean is looked up in a
+            table, which is built by ``eval()`` and again whenever λ or φ changes. Its error is at
             most 1e-6 of the mean or of min(\|x\|, 1) times the largest \|f'\|, whichever is
             larger. Quadrature, which takes 16 to hundreds of evaluations, is used for float64, for
             f without a closed form, for sin, and under the transforms of ``torch.func``, but never

@@ -110,7 +110,7 @@ class AnnealedOver(Schedule):
     r"""Harmonic decay over a training of so many epochs, written ``a5/20``.
 
     The last epoch has :math:`\lambda_0 / 50.5`, as in the paper's 100 epochs, so ``a5/100`` is
-    ``a5``. In a short training ``a5`` would end at a large :math:`\lambda`, which hurts.
+    ``a5``. In a short training ``a5`` would end at a large :math:`\lambda`.
 
     Args:
         lam0 (float): :math:`\lambda` of the first epoch, finite and at least 0.

@@ -139,9 +139,9 @@ def test_an_annealed_setting_without_base_is_left_out(bench):
         make_train(before=fail), ["base", "a1"], seeds=[0], params={"lr": [1, 2]}
     ).failed
     assert len(failed) == 2
-    assert (
-        bench.lines[-1]
-        == "seed 0, lr=2, a1: left out, without a trial of base its epochs are not known"
+    assert bench.lines[-1] == (
+        "seed 0, lr=2, a1: left out, its number of epochs is not known, because no trial of base "
+        "has finished"
     )
 
 

@@ -185,7 +185,7 @@ def test_an_alias_says_what_a_class_or_a_function_computes():
 
 def test_a_wrong_alias_is_refused():
     model = nn.Sequential(MySwish())
-    with pytest.raises(ValueError, match=r"MySwish for gelu, but .*register"):
+    with pytest.raises(ValueError, match=r"MySwish computes gelu, but .*register"):
         qn.convert(model, alias={MySwish: "gelu"})
     with pytest.raises(ValueError, match="the model has no my_slope"):
         qn.convert(model, alias={MySwish: "silu", my_slope: "relu"})

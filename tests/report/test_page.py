@@ -178,7 +178,9 @@ def test_the_legend_names_only_settings_that_are_there(
         )
         html = (tmp_path / "report.html").read_text(encoding="utf-8")
         header = Page(html[html.index("<header>") : html.index("</header>")]).text
-        told, _, evaluation = header.partition("compared:")[2].partition(" q-neurons are evaluated")
+        told, _, evaluation = header.partition("compared:")[2].partition(
+            " q-activations are evaluated"
+        )
         candidates = (*SMALL["settings"], "c0.3", "a2@0.25", "m1", "n0.001")
         assert {name for name in candidates if re.search(rf"\b{name}\b", told)} == {*settings}
         assert bool(evaluation) == is_evaluated
@@ -413,7 +415,7 @@ def test_the_page_names_the_mode_of_evaluation(html):
 
 
 def test_the_order_is_answer_claims_curves_tables_provenance(report, html):
-    order = ["gains", "verdicts", "noise-or-limit", "learning-curves", "tables", "q-neurons"]
+    order = ["gains", "verdicts", "noise-or-limit", "learning-curves", "tables", "q-activations"]
     assert re.findall(r'<section id="([\w-]+)">', html) == [*order, "provenance"]
     titles = re.findall("^## (.*)", (report[0] / "report.md").read_text("utf-8"), re.MULTILINE)
     assert titles[:4] == ["Gains", "The paper's claims", "Noise or limit?", "Learning curves"]

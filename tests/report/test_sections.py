@@ -34,7 +34,7 @@ def test_the_papers_claims_follow_the_gains_if_its_cells_are_there(
     make_sections, paper_cells, epochs
 ):
     found = make_sections(epochs=epochs, every=epochs // 2, cells=paper_cells[:1])
-    order = ["gains", "verdicts", "noise-or-limit", "learning-curves", "tables", "q-neurons"]
+    order = ["gains", "verdicts", "noise-or-limit", "learning-curves", "tables", "q-activations"]
     assert list(found) == [*order, "provenance"]
     assert "verdicts" not in make_sections()
 
@@ -87,16 +87,16 @@ def test_no_table_is_empty(make_sections):
         found = make_sections(settings=settings)
         assert len(found["tables"].tables) == count  # without another setting no contrasts
         assert "noise-or-limit" not in found
-        assert ("q-neurons" in found) == ("a1" in settings)
+        assert ("q-activations" in found) == ("a1" in settings)
         assert all(table.rows for section in found.values() for table in section.tables)
 
 
 def test_q_neurons_are_drawn_for_the_trained_lam(make_sections):
     found = make_sections(settings=("base", "m9", "c0.1", "c0", "a2@0.25", "a2"))
-    [drawing] = found["q-neurons"].figures
+    [drawing] = found["q-activations"].figures
     assert drawing.figure == [0.1, 2]
     assert "λ = 0.1 and 2" in drawing.alt
-    assert "q-neurons" not in make_sections(settings=("base", "c0"))  # it has no density
+    assert "q-activations" not in make_sections(settings=("base", "c0"))  # it has no density
 
 
 def test_a_trained_mean_has_a_table_of_its_own(make_sections):

@@ -66,7 +66,7 @@ def figures(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Draw the law of q and the densities of q-neurons.
+    """Draw the law of q and the densities of q-activations.
 
     They are exact, and need no training.
     """

@@ -19,6 +19,7 @@ from qneurons.study.store import Reservation
 LINE_S = 5.0  # the least time between two lines about epochs
 POLL_S = 1.0  # while other processes train the remaining trials
 MAX_CRASHES = 3  # of one trial
+NO_EPOCHS = "its number of epochs is not known, because no trial of base has finished"
 Grid = list[tuple[tuple[str, Any], ...]]
 
 
@@ -92,7 +93,7 @@ class Session:
                     self.store.refresh()
                 else:
                     for spec in self._left(specs):
-                        self.failed[spec.id] = "without a trial of base its epochs are not known"
+                        self.failed[spec.id] = NO_EPOCHS
                         self.say(f"{spec}: left out, {self.failed[spec.id]}")
         finally:
             self.executor.close()

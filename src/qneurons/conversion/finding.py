@@ -90,8 +90,8 @@ def row_of(member: Any, alias: Alias) -> Activation | None:
         row = resolve(alias[key])
         if not _computes(member, row):
             raise ValueError(
-                f"alias takes {_name_of(member)} for {row}, but it does not compute that; give the "
-                "row that it computes, or register its own with qneurons.register"
+                f"alias says that {_name_of(member)} computes {row}, but it does not; name the "
+                "activation that it computes, or add your own with qneurons.register"
             )
         return row
     try:

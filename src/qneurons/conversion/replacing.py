@@ -40,8 +40,9 @@ def convert(
     MLP with softplus fell from 93.2 to 85.9 % and was back after one epoch (see "Pretrained
     weights" in docs/training-and-evaluation.md).
 
-    A bounded activation whose result multiplies another tensor (a gate) or leaves the model is left
-    alone, because a q-activation is not bounded; so is one whose use cannot be told. ``include``
+    A bounded activation is left alone if its result multiplies another tensor (a gate), leaves the
+    model or goes into a logarithm, a root or a loss that needs numbers between 0 and 1, because a
+    q-activation is not bounded; so is one whose use cannot be told. ``include``
     overrides that. Functions that ``forward`` calls in its code, the gates of recurrent layers and
     activations that are not in the table cannot be replaced. A warning names all that is left.
     :func:`conversion_plan` shows what will be done, and convert logs the same to the logger

@@ -63,7 +63,7 @@ def write_report(
         raise StudyError(
             f"there is nothing to report: no epoch {what} is recorded", "run the study first"
         )
-    title = study.title if study else "q-neurons: what the runs say"
+    title = study.title if study else "q-activations: what the runs say"
     results = Results(frame)
     finals = results.finals["test_accuracy"]
     runs = count_runs(results.states, study.runs if study else ())

@@ -108,7 +108,9 @@ def make_sections(results: Results, runs: Mapping[Cell, Counter[str]]) -> list[S
         else "No run reached the epoch at which settings are compared.",
         figures=curves,
     )
-    neurons = Section("q-neurons", "The q-neurons of this study", figures=draw_neurons(results))
+    neurons = Section(
+        "q-activations", "The q-activations of this study", figures=draw_neurons(results)
+    )
     accuracies, *others = main_tables(results)
     if gains := draw_gains_over_base(results, runs):
         first = Section("gains", "Gains", figures=gains, tables=[gains_table(results)])

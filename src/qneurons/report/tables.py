@@ -16,8 +16,8 @@ from qneurons.study.store import CELL
 
 PAPER_PROTOCOL = "the paper's"
 EVALUATION = (
-    "q-neurons are evaluated with drawn q (eval_mode “sample”), as in the paper's code; modules of "
-    "this package are evaluated in the limit unless told otherwise."
+    "q-activations are evaluated with drawn q (eval_mode “sample”), as in the paper's code; "
+    "modules of this package are evaluated in the limit unless told otherwise."
 )
 COUNTS = ("runs", *STATES, "not begun")
 

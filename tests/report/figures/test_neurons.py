@@ -1,4 +1,4 @@
-"""The law of q and the densities of q-neurons, drawn."""
+"""The law of q and the densities of q-activations, drawn."""
 
 import numpy as np
 import pytest

@@ -120,14 +120,14 @@ def test_the_numbers_on_rates(publish, questions, study):
             f"gains {printed['tanh, no dropout', 'a5']} points at the paper's rate, but only "
             f"{own['tanh, no dropout', 'a5']} points",
             f"rises from {tanh[0]:.2f} to {tanh[1]:.2f} %",
-            "Of 50,000 images the last batch of an epoch has 16",
+            "With 50,000 images the last batch of an epoch has only 16",
             "have the rate 0.5",
             f"limit gains {gain('softplus', 'limit', rates, 0.5)} points and "
             f"{gain('softplus', 'a5', rates, 0.5)} points",
             "At first 3 seeds chose the rates",
             f"With {held['seed'].n_unique()} seeds six settings have",
-            f"gains in {gaining['a5']} cells and not in {gaining_by_three['a5']}, the limit in "
-            f"{gaining['limit']} and not in {gaining_by_three['limit']}",
+            f"now gains in {gaining['a5']} cells instead of {gaining_by_three['a5']}, and the "
+            f"limit in {gaining['limit']} instead of {gaining_by_three['limit']}",
             "Without dropout, 3 seeds had chosen",
             f"gained {gain('tanh', 'a5', by_three, by_three).split()[0]} and "
             f"{gain('elu', 'a5', by_three, by_three).split()[0]} points",

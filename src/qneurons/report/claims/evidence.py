@@ -20,9 +20,9 @@ Gain = Literal["gain", "no gain", "unclear"]
 MARGIN_RULE = (
     "A gain is a difference in the right direction with p ≤ 0.05 after Holm's correction over the "
     "contrasts of its cell and metric (11 with all seven settings). There is no gain if the "
-    "difference is a significant loss, or if its 95 % interval ends below 5 % of base's error (for "
-    "a loss: of base's loss). Everything else is unclear: p > 0.05 alone never shows that there is "
-    "no gain."
+    "difference is a significant loss, or if it is not significant and its 95 % interval ends "
+    "below 5 % of base's error (for a loss: of base's loss). Everything else is unclear: p > 0.05 "
+    "alone never shows that there is no gain."
 )
 
 

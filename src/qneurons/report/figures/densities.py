@@ -1,4 +1,4 @@
-"""The exact laws of q and of q-neurons: the numbers of the figures that need no training."""
+"""The exact laws of q and of q-activations: the numbers of the figures that need no training."""
 
 import math
 from collections.abc import Sequence
@@ -88,7 +88,7 @@ def check_drawable(activations: Sequence[str], lams: Sequence[float], phi: float
         if not (math.isfinite(lam) and lam > 0):
             raise StudyError(f"λ = {lam:g} has no density to draw", "give a finite λ above 0")
     if not (math.isfinite(phi) and phi >= 0):
-        raise StudyError(f"φ = {phi:g} is no half width of a hole", "give a finite φ of 0 or more")
+        raise StudyError(f"φ = {phi:g} is not allowed", "give a finite φ of 0 or more")
     for name in activations:
         try:
             moments.atoms(1.0, resolve(name), 1.0)

@@ -1,4 +1,4 @@
-"""Draws the law of q and the densities of q-neurons from computed numbers."""
+"""Draws the law of q and the densities of q-activations from computed numbers."""
 
 from collections.abc import Sequence
 from pathlib import Path
