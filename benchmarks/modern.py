@@ -117,7 +117,7 @@ TASKS = {
         gpt.SIZES["small"].periods,
         (0.005, 0.01, 0.02),
         (1000,),
-        range(6),
+        range(10),
         "val_loss",
         "test_loss",
         higher=False,

@@ -82,7 +82,7 @@ def test_the_docs_say_how_many_trainings_there_are(unpatched):
     assert f"That makes {settings[0]} settings of each network" in text
     assert set(settings[:small] + settings[small + 1 :]) == {settings[0]}
     assert "so there are {}, {}, {} (the small GPT) and {} more".format(*searches) in text
-    assert "{}, {}, {} and {} trainings. So the rate".format(*finals) in text
+    assert "{}, {}, {} (the small GPT) and {} trainings. So the rate".format(*finals) in text
 
 
 def test_the_docs_describe_the_small_gpt(unpatched):
