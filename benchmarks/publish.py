@@ -26,7 +26,7 @@ from qneurons.report.claims import CURVED, judge
 from qneurons.report.figures.artwork import INK, LOOK, PALE, theme_svgs, write_file
 from qneurons.report.final_values import PRIMARY, setting_order
 from qneurons.report.gains import gains_table
-from qneurons.report.inference import ALPHA, Estimate, estimate, paired_tests
+from qneurons.report.inference import Estimate, estimate
 from qneurons.report.page import picture
 from qneurons.report.rendering import Table
 from qneurons.report.results import GUESSING
@@ -202,46 +202,15 @@ def last_epoch(rows):
     return rows.filter(epoch=rows["epoch"].max())
 
 
-def paired_gain(runs, base):
-    """The gain in test accuracy of every seed that both have."""
-    both = runs.join(base, on="seed", suffix="_base")
-    return both["test_accuracy"] - both["test_accuracy_base"]
+def with_more_seeds(frame):
+    """The cells with more seeds than the study has, with all seeds that each of their settings has.
 
-
-def more_seeds_table(frame):
-    """Gains with the study's seeds, and with all that are trained.
-
-    A star marks p ≤ 0.05 after Holm's correction over all gains with all seeds.
+    A few settings have still more, for the comparison with ordinary runs.
     """
-    place = [*CELL, "setting"]
-    more = pl.read_parquet(PAPER / "more-seeds.parquet").select(place)
-    few, many = (
-        dict(endpoint(rows.join(more, on=place, how="semi")).group_by(place))
-        for rows in (frame, packed_runs(frame))
-    )
-
-    def gain(ends, key, reference):
-        return paired_gain(ends[key], ends[*key[:-1], reference])
-
-    keys = sorted(few, key=lambda key: (*key[:-1], setting_order(key[-1])))
-    settings = [key for key in keys if key[-1] != "base"]
-    pairs = [(key, "base") for key in settings]
-    pairs += [(key, "limit") for key in settings if key[-1] != "limit"]
-    gains = {pair: gain(many, *pair) for pair in pairs}
-    texts = {
-        pair: interval(estimate(values)) + "*" * (p <= ALPHA)
-        for (pair, values), p in zip(gains.items(), paired_tests([*gains.values()]), strict=True)
-    }
-    rows = []
-    for key in settings:
-        _, network, dropout, activation, _, setting = key
-        cell, values = cell_name(network, activation, dropout=dropout), gain(few, key, "base")
-        both = [pair for pair in ((key, "base"), (key, "limit")) if pair in gains]
-        of_all = texts[both[0]], texts.get((key, "limit"), "")
-        counts = dict.fromkeys(str(len(gains[pair])) for pair in both)
-        rows.append((cell, setting, interval(estimate(values)), *of_all, " and ".join(counts)))
-    columns = ("cell", "setting", f"over base, {few[keys[0]].height} seeds", "over base, all seeds")
-    return Table("", (*columns, "over the limit, all seeds", "seeds"), tuple(rows))
+    more = pl.read_parquet(PAPER / "more-seeds.parquet")
+    rows = packed_runs(frame).join(more, on=CELL, how="semi")
+    settings = pl.col("setting").n_unique()
+    return rows.filter(settings.over(*CELL, "seed") == settings.over(CELL))
 
 
 def cifar_table(results):
@@ -355,6 +324,7 @@ def generated(frame, study):
     """Everything between markers in RESULTS.md, by its marker."""
     results = Results(frame)
     *verdicts, question = judge(results)
+    more = Results(with_more_seeds(frame))
     ordinary = packed_runs(frame), pl.read_parquet(PAPER / "naive.parquet")
     tables = {
         "gains": gains_table(results),
@@ -364,7 +334,8 @@ def generated(frame, study):
         "loss by mode": modes_table(frame, "test_loss", 1000, "+z.1f"),
         "lam": lam_table(frame),
         "time": time_table(times(frame, study)),
-        "more seeds": more_seeds_table(frame),
+        "more seeds": gains_table(more),
+        "more seeds over the limit": gains_table(more, "limit"),
         "naive": naive_table(
             *(compare_with_ordinary(*rows) for rows in (ordinary, map(last_epoch, ordinary)))
         ),

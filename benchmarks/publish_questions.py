@@ -12,16 +12,7 @@ from statistics import fmean
 
 import polars as pl
 from pages import bare_markdown, write_between
-from publish import (
-    PAPER,
-    ROOT,
-    cell_name,
-    endpoint,
-    interval,
-    last_epoch,
-    paired_gain,
-    read_store,
-)
+from publish import PAPER, ROOT, cell_name, endpoint, interval, last_epoch, read_store
 
 from qneurons.report import Results, rows_of
 from qneurons.report.final_values import setting_order
@@ -39,6 +30,12 @@ STUDIES = (
     *("augmented-mnist", "augmented-cifar"),
 )
 CHOICE = ["activation", "dropout", "setting"]  # what has a learning rate of its own
+
+
+def paired_gain(runs, base):
+    """The gain in test accuracy of every seed that both have."""
+    both = runs.join(base, on="seed", suffix="_base")
+    return both["test_accuracy"] - both["test_accuracy_base"]
 
 
 def add_rows(found):

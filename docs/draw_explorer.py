@@ -26,7 +26,7 @@ from qneurons.report.figures import (
 from qneurons.report.figures.densities import PHI
 from qneurons.report.figures.gains import COLOURS
 from qneurons.report.final_values import setting_order
-from qneurons.report.gains import gains_over_base
+from qneurons.report.gains import gains_over
 from qneurons.report.inference import ALPHA
 from qneurons.report.rendering import NONE
 from qneurons.report.results import Results
@@ -74,7 +74,7 @@ def gain_data(results, cell, contrast, most):
 
 def cell_data(results, cell, epochs):
     """The gains of a cell, and the test accuracy of every run in every epoch."""
-    gains, base = gains_over_base(results), results.final(cell, "base")
+    gains, base = gains_over(results, "base"), results.final(cell, "base")
     learned = (
         abs(row.gain.mean)
         for (other, setting), row in gains.items()

@@ -6,7 +6,7 @@ pl = pytest.importorskip("polars")
 pytest.importorskip("scipy")
 
 from qneurons.report.final_values import Cell
-from qneurons.report.gains import gains_over_base, gains_table
+from qneurons.report.gains import gains_over, gains_table
 from qneurons.report.results import Results
 
 ELU = Cell("digits", "mnist-mlp", False, "elu")
@@ -16,7 +16,7 @@ SETTINGS = ("base", "limit", "c0.02", "a1")
 
 def test_gains_are_the_contrasts_with_base(make_frame):
     results = Results(make_frame(cells=[ELU], settings=SETTINGS, gain=0.005))
-    gains = gains_over_base(results)
+    gains = gains_over(results, "base")
     assert set(gains) == {(ELU, setting) for setting in SETTINGS[1:]}
     assert gains[ELU, "a1"] is results.contrast(ELU, "a1", "base")
 
@@ -29,6 +29,18 @@ def test_a_row_for_each_cell_and_a_column_for_each_setting(make_frame):
     assert "epoch 3" in table.title
     for row in table.rows:
         assert row[1:] == ("98.00", "+0.00", "-0.40*", "+0.50*") or row[2] == "-0.00"
+
+
+def test_over_the_limit_are_the_q_settings(make_frame):
+    gain = {"limit": 0.003, "a1": 0.005}
+    table = gains_table(
+        Results(make_frame(settings=SETTINGS, gain=gain, noise=1e-6, spread=0)), "limit"
+    )
+    assert table.columns == ("activation", "limit, %", "c0.02", "a1")
+    assert "limit, and gain over limit in points" in table.title
+    assert "better or worse than limit" in table.note
+    for row in table.rows:
+        assert [text.rstrip("*") for text in row[1:]] == ["98.30", "-0.30", "+0.20"]
 
 
 def test_what_is_missing_is_a_dash(make_frame):

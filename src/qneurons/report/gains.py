@@ -1,4 +1,4 @@
-"""Gains in test accuracy over base, of every setting in every cell: as numbers and as a table."""
+"""Gains in test accuracy over base or the limit, in every cell: as numbers and as a table."""
 
 import math
 
@@ -16,41 +16,46 @@ from qneurons.report.tables import (
 )
 
 
-def gains_over_base(results: Results) -> dict[tuple[Cell, str], Contrast]:
+def gains_over(results: Results, reference: str) -> dict[tuple[Cell, str], Contrast]:
     """By cell and setting."""
     rows = results.contrasts["test_accuracy"]
-    return {(row.cell, row.setting): row for row in rows if row.reference == "base"}
+    return {(row.cell, row.setting): row for row in rows if row.reference == reference}
 
 
-def gains_table(results: Results) -> Table:
-    """A row for each cell: base's test accuracy, and the gain of every other setting."""
-    gains, last = gains_over_base(results), gains_over_base(results.last_epoch)
-    bases = [results.final(cell, "base") for cell in dict.fromkeys(cell for cell, _ in gains)]
+def gains_table(results: Results, reference: str = "base") -> Table:
+    """A row for each cell: the reference's test accuracy, and the gain of other settings over it.
+
+    Over the limit these are the q settings.
+    """
+    gains, last = (gains_over(part, reference) for part in (results, results.last_epoch))
+    finals = [results.final(cell, reference) for cell in dict.fromkeys(cell for cell, _ in gains)]
     settings = sorted({setting for _, setting in gains}, key=setting_order)
 
     def number(row: Contrast) -> str:
-        return f"{100 * row.gain.mean:+.2f}{'*' * (row.outcome != 'unclear')}"
+        return f"{100 * row.gain.mean:+z.2f}{'*' * (row.outcome != 'unclear')}"
 
-    def text(base: Final, setting: str) -> str:
-        row = gains.get((base.cell, setting))
+    def text(final: Final, setting: str) -> str:
+        row = gains.get((final.cell, setting))
         if row is None or math.isnan(row.gain.mean):
             return NONE
-        if idle := learns_nothing(results, base.cell, setting):
-            return idle
-        beside = f" ({number(last[base.cell, setting])})" if base.first < base.epoch else ""
+        for either in (setting, reference):
+            if idle := learns_nothing(results, final.cell, either):
+                return idle
+        beside = f" ({number(last[final.cell, setting])})" if final.first < final.epoch else ""
         return number(row) + beside
 
     body = [
         (
-            f"{100 * base.estimate.mean:.2f}" if base.values else NONE,
-            *(text(base, setting) for setting in settings),
+            f"{100 * final.estimate.mean:.2f}" if final.values else NONE,
+            *(text(final, setting) for setting in settings),
         )
-        for base in bases
+        for final in finals
     ]
     note = (
-        "Mean over seeds, paired by seed. A star marks what is better or worse than base with "
-        "p ≤ 0.05 after Holm's correction over the contrasts of the cell. "
-        f"{beside_note(bases)} {survival_text(results, 'test_accuracy')} {EVALUATION}"
+        f"Mean over seeds, paired by seed. A star marks what is better or worse than {reference} "
+        "with p ≤ 0.05 after Holm's correction over the contrasts of the cell. "
+        f"{beside_note(finals)} {survival_text(results, 'test_accuracy')} {EVALUATION}"
     )
-    title = f"Test accuracy {compared_at(bases)}: base, and gain over base in points"
-    return table_by_cell(title, [base.cell for base in bases], ("base, %", *settings), body, note)
+    title = f"Test accuracy {compared_at(finals)}: {reference}, and gain over {reference} in points"
+    columns = (f"{reference}, %", *settings)
+    return table_by_cell(title, [final.cell for final in finals], columns, body, note)

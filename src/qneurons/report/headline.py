@@ -7,7 +7,7 @@ from statistics import fmean
 
 from qneurons.report.contrasts import Contrast
 from qneurons.report.final_values import Cell
-from qneurons.report.gains import gains_over_base
+from qneurons.report.gains import gains_over
 from qneurons.report.inference import ALPHA
 from qneurons.report.rendering import interval_text, listed, p_text
 from qneurons.report.results import Results
@@ -22,7 +22,7 @@ Gains = Mapping[Cell, Contrast]  # of one setting over base
 def answer(results: Results, study: Study | None = None) -> str:
     """With a ``study``, its runs that have not begun are counted, too."""
     gains: dict[str, dict[Cell, Contrast]] = {}
-    for (cell, setting), row in gains_over_base(results).items():
+    for (cell, setting), row in gains_over(results, "base").items():
         gains.setdefault(setting, {})[cell] = row
     names = place_names(results.cells)
     if not any(final.values for final in results.finals["test_accuracy"]):

@@ -34,7 +34,7 @@ from qneurons.report.figures import (
     setting_styles,
 )
 from qneurons.report.final_values import PRIMARY, Cell, is_q, setting_order
-from qneurons.report.gains import gains_over_base, gains_table
+from qneurons.report.gains import gains_over, gains_table
 from qneurons.report.headline import place_names
 from qneurons.report.rendering import Table, listed
 from qneurons.report.results import Results
@@ -165,7 +165,7 @@ def noise_or_limit_tables(results: Results) -> list[Table]:
 
 def draw_gains_over_base(results: Results, planned: Collection[Cell]) -> list[Drawing]:
     """One figure, if base is compared with another setting."""
-    if not (gains := gains_over_base(results)):
+    if not (gains := gains_over(results, "base")):
         return []
     caption = (
         "Gain in test accuracy over base, in percentage points: mean over seeds, ± half of the "

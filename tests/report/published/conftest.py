@@ -59,6 +59,12 @@ def frame():
     return pl.read_parquet(PAPER / "rows.parquet")
 
 
+@pytest.fixture
+def more(publish, frame):
+    """The rows of the MLP with all of its seeds."""
+    return publish.with_more_seeds(frame)
+
+
 @pytest.fixture(scope="session")
 def results(frame):
     return Results(frame)

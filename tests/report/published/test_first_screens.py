@@ -5,6 +5,7 @@ from collections import Counter
 import polars as pl
 import pytest
 
+from qneurons.report import Results
 from qneurons.report.claims import CURVED, judge
 from qneurons.report.claims.evidence import MARGIN
 from qneurons.report.claims.verdicts import ANSWERS
@@ -67,7 +68,7 @@ def on_both(publish, results, frame, study, idle):
     ]
 
 
-def test_the_numbers_of_the_readme(publish, questions, results, on_both):
+def test_the_numbers_of_the_readme(publish, questions, results, more, on_both):
     from pages import bare_markdown
 
     assert bare_markdown(publish.cifar_table(results)) in (ROOT / "README.md").read_text()
@@ -83,12 +84,20 @@ def test_the_numbers_of_the_readme(publish, questions, results, on_both):
     assert float(mean.split()[0]) > 100 * highest
     own = own_rates(questions)
     gaining = Counter(setting for (_, setting), (_, out) in own.items() if out == "better")
+    every = Results(more)
+    noise = [
+        100 * every.contrast(cell, "a9", "limit").gain.mean
+        for cell in every.cells
+        if not cell.dropout
+    ]
     text = between("README.md", "results")
     before, title, _ = text.partition("**Networks of today.**")
     assert title  # what follows is in test_modern_networks.py
     check(
         before,
         [
+            f"with {more['seed'].n_unique()} seeds, the noise of",
+            f"by {min(noise):+.2f} to {max(noise):+.2f} points. With dropout",
             *on_both,
             "λ annealed from 9",
             f"plain ELU with dropout has {mean.split()[0]} %",

@@ -12,6 +12,7 @@ from qneurons.study.store import CELL
 from tests.report.published.pages import PAPER, ROOT, check_section, plain
 
 SETTINGS_OF_ORDINARY = 2 * 7 + 2  # two cells of the MLP in all settings, one of a CNN in two
+TRAINED_LATER = "561a7eb"  # the commit of packed runs that the declared rules do not know
 
 
 def ordinary_counts(publish, frame, naive):
@@ -61,7 +62,8 @@ def test_the_numbers_on_the_ordinary_loop(publish, frame):
     of_many = {key: row for key, row in compared.items() if len(row[2]) >= many}
     thirty, sixty = sorted({row[0].n for row in of_many.values()})
     assert {(key[3], key[-1]) for key, row in of_many.items() if row[0].n == sixty} == rounds
-    before = publish.compare_with_ordinary(packed.filter(pl.col("seed") < thirty), ordinary_runs)
+    then = packed.filter((pl.col("seed") < thirty) & (pl.col("commit") != TRAINED_LATER))
+    before = publish.compare_with_ordinary(then, ordinary_runs)
     (of_a5_before,) = (row for key, row in before.items() if (key[3], key[-1]) == ("tanh", "a5"))
     *limits, answer = publish.judge_equivalence(of_a5_before[-1])
     assert answer == "undecided"
