@@ -115,7 +115,7 @@ TASKS = {
         gpt.load,
         ("relu", "gelu", "silu"),
         gpt.SIZES["small"].periods,
-        (0.005, 0.01, 0.02),
+        (0.005, 0.01, 0.02, 0.04),
         (1000,),
         range(10),
         "val_loss",
