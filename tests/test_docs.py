@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,18 @@ def test_the_walks_lead_through_files_that_exist():
     assert len(files) > 30
     for file in files:
         assert (ROOT / "src" / "qneurons" / file).exists(), file
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_no_line_of_a_paragraph_begins_a_list(page):
+    """As "1. Then" or "- b" do if a paragraph is broken before them."""
+    markdown = pytest.importorskip("markdown_it").MarkdownIt()
+    text = page.read_text()
+    lines, tokens = text.splitlines(), markdown.parse(text)
+    for before, token in pairwise(tokens):
+        if before.type == "paragraph_close" and token.type.endswith("_list_open"):
+            first = token.map[0]
+            assert token.level or not lines[first - 1], f"line {first + 1}: {lines[first]}"
 
 
 def coordinates(svg):
