@@ -115,7 +115,7 @@ def survival_text(results: Results, metric: str) -> str:
     if len(rows) < 2 or (found := survivors(rows))[-1][1] == "none":
         return ""
     (within, test_within), (overall, test) = found
-    too_many = f"; with so many contrasts the {test_within} test can show nothing"
+    too_many = f"; no p of the {test_within} test is small enough for so many contrasts"
     reason = too_many if test != test_within else ""
     idle = len(everything) - len(rows)
     left_out = f" ({idle} with settings that learn nothing are left out)" if idle else ""

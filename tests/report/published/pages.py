@@ -25,9 +25,9 @@ def between(page, mark):
 
 def results_sections():
     """The sections of RESULTS.md by their titles. The opening ends where the contents begin."""
-    opening, contents, rest = (ROOT / "RESULTS.md").read_text().partition("\n### Contents\n")
+    opening, contents, rest = (ROOT / "RESULTS.md").read_text().partition("\n## Contents\n")
     assert contents
-    parts = [opening.removeprefix("# "), *rest.split("\n### ")[1:]]
+    parts = [opening.removeprefix("# "), *rest.split("\n## ")[1:]]
     return {part.partition("\n")[0]: plain(part) for part in parts}
 
 

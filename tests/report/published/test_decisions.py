@@ -3,7 +3,9 @@
 import polars as pl
 import pytest
 
+from qneurons.report import Results
 from qneurons.report.claims import CURVED
+from qneurons.report.gains import gains_over
 from qneurons.report.inference import estimate
 from qneurons.report.results import GUESSING
 from qneurons.study.runs import PAPER_PROTOCOL
@@ -76,6 +78,16 @@ def test_what_decided_the_default_of_lam(publish, frame):
             gain, _ = publish.difference(publish.endpoint(frame), *pair, metric)
             assert gain.low < 0 < gain.high
     assert accuracy["a5 − c0.1"][0] > 0
+
+
+def test_where_more_seeds_show_a_small_constant_lam_ahead_of_the_limit(more):
+    """As docs/training-and-evaluation.md says it."""
+    ahead = {
+        (cell.activation, cell.dropout)
+        for (cell, setting), row in gains_over(Results(more), "limit").items()
+        if setting == "c0.1" and row.outcome == "better"
+    }
+    assert ahead == {("elu", False), ("softplus", False)}
 
 
 def test_what_decided_which_setting_to_try_first(questions, results):

@@ -40,6 +40,7 @@ def test_the_numbers_on_more_seeds(publish, frame, results, more):
         [
             f"with {study_seeds} seeds their 95 % intervals reach about ±{100 * half:.2f} points",
             f"have {more['seed'].n_unique()} seeds",
+            f"The first {study_seeds} had been seen when the other {rest.frame['seed'].n_unique()}",
             f"p ≤ {ALPHA}",
             f"over the {len(every.contrasts['test_accuracy']) // len(every.cells)} comparisons",
             f"What {study_seeds} seeds showed is still there",
@@ -51,8 +52,8 @@ def test_the_numbers_on_more_seeds(publish, frame, results, more):
             *numbers_on_relu(publish, many, few),
             f"With {study_seeds} seeds none of these four",
             f"are judged by the {study_seeds} seeds",
-            f"The MLP's first {study_seeds} seeds",
-            f"The other {rest.frame['seed'].n_unique()} recorded both",
+            f"For the MLP's first {study_seeds} seeds",
+            f"The {rest.frame['seed'].n_unique()} later seeds also have",
             f"not under-fit in {judged.count('against')} of the {len(judged)} cells",
             f"In all networks {len(underfit)} cases speak for under-fitting, and {len(by_noise)}",
         ],
@@ -78,7 +79,7 @@ def numbers_on_the_noise(publish, every):
     number, _, bounds = after["elu"].partition(" [")
     return [
         f"by {least} points with softplus up to {most} with tanh",
-        f"ELU ({number} [{bounds} points), ReLU ({after['relu']}) and softplus",
+        f"with ELU ({number} [{bounds} points), ReLU ({after['relu']}) and softplus",
         f"({after['softplus']})",
         f"with tanh alone, {after['tanh']},",
     ]
@@ -119,6 +120,12 @@ def test_with_more_seeds_limit_and_noise_gain_with_softplus(more):
     (cell,) = results.cells
     assert results.contrast(cell, "limit", "base").outcome == "better"
     assert results.contrast(cell, "a9", "limit").outcome == "better"
+
+
+def test_a5_is_ahead_of_the_limit_with_tanh_and_dropout(more):
+    results = Results(more.filter(activation="tanh", dropout=True))
+    (cell,) = results.cells
+    assert results.contrast(cell, "a5", "limit").outcome == "better"
 
 
 def test_every_setting_of_a_cell_has_the_same_seeds(more):

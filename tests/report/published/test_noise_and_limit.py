@@ -101,7 +101,7 @@ def test_the_numbers_on_noise_and_mean(questions):
             f"all {len(noise)} activations, from {100 * min(noise):+.2f} points (softplus) to "
             f"{100 * max(noise):+.2f} points (tanh)",
             f"Corrected over all {len(rows)} differences of the table, {len(left)} of its {stars} "
-            f"stars remain, and of these {WORDS[len(noise)]} gains only that with tanh",
+            f"stars remain. Of the {WORDS[len(noise)]} gains by the noise only that with tanh",
         ],
     )
 
