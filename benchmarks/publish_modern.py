@@ -144,7 +144,7 @@ class Outcome:
         return text if self.is_complete else f"{text} There is no verdict yet."
 
     def costs(self, cell):
-        """The median time of an epoch and the peak of memory, measured alone on the device."""
+        """The median time of an epoch and the peak of memory."""
         (trial,) = self.trials("cost", cell)
         return statistics.median(trial.measured.seconds or [0.0]), trial.measured.peak_bytes
 
@@ -228,7 +228,7 @@ def ranking_table(outcome):
     note = (
         f"{best} is the best plain activation on the validation data of the search. Time of an "
         "epoch with its evaluation, and peak memory, are against base of the same activation, "
-        "measured alone on the device."
+        f"measured {outcome.task.timed}."
     )
     return Table(f"{outcome.task.title}: all settings in their order", columns, tuple(body), note)
 
