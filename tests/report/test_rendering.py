@@ -33,8 +33,11 @@ TABLE = Table("Sizes <1>", ("a|b", "c"), (("x & y", "[bold]2[/]"), ("–", "5 | 
         (Estimate(5, 0.98214, 0.1, 0.98164, 0.98264), ACCURACY, "98.21 ± 0.05"),
         (Estimate(1, 0.98214, NAN, NAN, NAN), ACCURACY, "98.21"),
         (Estimate(0, NAN, NAN, NAN, NAN), ACCURACY, "–"),
-        (Estimate(5, 0.05, 0.1, 0.04969, 0.05031), LOSS, "0.0500 ± 0.00031"),
-        (Estimate(5, 1.234e-6, 0.1, 1.2e-6, 1.268e-6), LOSS, "1.23e-06 ± 3.4e-08"),
+        (Estimate(5, 0.05, 0.1, 0.04969, 0.05031), LOSS, "0.05000 ± 0.00031"),
+        (Estimate(5, 1.5, 0.1, 1.4954, 1.5046), LOSS, "1.5000 ± 0.0046"),
+        (Estimate(5, 312.0, 9.0, 301.0, 323.0), LOSS, "312 ± 11"),
+        (Estimate(5, 1.5, 0.0, 1.5, 1.5), LOSS, "1.500 ± 0.000"),
+        (Estimate(5, 1.234e-6, 0.1, 1.2e-6, 1.268e-6), LOSS, "1.23e-06 ± 3.40e-08"),
     ],
 )
 def test_estimates(value, metric, text):
@@ -44,7 +47,7 @@ def test_estimates(value, metric, text):
 def test_differences_are_signed_and_in_points():
     value = Estimate(5, 0.00123, 0.1, -0.0001, 0.00256)
     assert difference_texts(value, ACCURACY) == ("+0.123", "[-0.010, +0.256]")
-    assert difference_texts(value, LOSS) == ("+0.00123", "[-0.0001, +0.00256]")
+    assert difference_texts(value, LOSS) == ("+0.0012", "[-0.0001, +0.0026]")
     assert difference_texts(Estimate(0, NAN, NAN, NAN, NAN), LOSS) == ("–", "–")
 
 

@@ -109,21 +109,28 @@ def to_markdown(table: Table) -> str:
 
 
 def estimate_text(value: Estimate, metric: Metric) -> str:
-    """``98.21 ± 0.05`` (per cent) or ``0.0512 ± 0.00031``; only the mean if it has no interval."""
+    """``98.21 ± 0.05`` (per cent) or ``0.05120 ± 0.00031``; only the mean if it has no interval."""
     if math.isnan(value.mean):
         return NONE
-    if metric.percent:
-        mean, half = f"{100 * value.mean:.2f}", f"{100 * (value.high - value.mean):.2f}"
-    else:
-        mean, half = f"{value.mean:#.3g}", f"{value.high - value.mean:.2g}"
-    return mean if math.isnan(value.high) else f"{mean} ± {half}"
+    factor, form = (100, ".2f") if metric.percent else (1, _form(value, "#.4g"))
+    mean = format(factor * value.mean, form)
+    half = factor * (value.high - value.mean)
+    return mean if math.isnan(half) else f"{mean} ± {half:{form}}"
 
 
 def difference_texts(value: Estimate, metric: Metric) -> tuple[str, str]:
     """Mean and interval with their signs; percentages in percentage points."""
-    factor, form = (100, "+.3f") if metric.percent else (1, "+.3g")
+    factor, form = (100, "+.3f") if metric.percent else (1, "+" + _form(value, ".3g"))
     mean = NONE if math.isnan(value.mean) else format(factor * value.mean, form)
     return mean, interval_text(factor * value.low, factor * value.high, form)
+
+
+def _form(value: Estimate, otherwise: str) -> str:
+    """As many decimals as give half of the interval two digits; an exponent if it is tiny."""
+    half = (value.high - value.low) / 2
+    if not 0 < half < math.inf:
+        return otherwise
+    return f".{max(0, 1 - math.floor(math.log10(half)))}f" if half > 1e-6 else ".2e"
 
 
 def interval_text(low: float, high: float, form: str) -> str:

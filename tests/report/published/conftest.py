@@ -41,12 +41,21 @@ def modern(monkeypatch, tmp_path):
     return publish_modern, tmp_path / "modern"
 
 
+def outcome_of(modern, name):
+    publish_modern, stores = modern
+    store = TrialStore.open(stores / name / "store", readonly=True)
+    return publish_modern.Outcome(publish_modern.modern.TASKS[name], store)
+
+
 @pytest.fixture
 def digits(modern):
     """The outcome of the residual MLP."""
-    publish_modern, stores = modern
-    store = TrialStore.open(stores / "digits" / "store", readonly=True)
-    return publish_modern.Outcome(publish_modern.modern.TASKS["digits"], store)
+    return outcome_of(modern, "digits")
+
+
+@pytest.fixture
+def small_gpt(modern):
+    return outcome_of(modern, "gpt-small")
 
 
 @pytest.fixture(scope="session")

@@ -3,10 +3,69 @@
 import re
 import sys
 
+import pytest
+from torch import nn
+
+from qneurons.report.contrasts import paired
+from qneurons.report.inference import estimate
 from tests.report.published.pages import ROOT, between, check, check_section
 
 
-def test_the_numbers_on_modern_networks(publish, digits):
+def nats(gain, digits):
+    return f"{gain.mean:.{digits}f} [{gain.low:.{digits}f}, {gain.high:.{digits}f}]"
+
+
+@pytest.fixture
+def of_small_gpt(small_gpt, modern):
+    """What RESULTS and README say of the small GPT, after a look at the outcomes."""
+    annealed, finals = small_gpt.task.annealed, small_gpt.finals
+    gains = {cell: row for cell, row in small_gpt.over_base.items() if row}
+    outcomes = {cell: row.outcome for cell, row in gains.items()}
+    assert outcomes == {
+        **{(f, setting): "better" for f in ("gelu", "silu") for setting in ("limit", "c0.1")},
+        **{("gelu", annealed): "worse", ("relu", annealed): "worse", ("silu", annealed): "unclear"},
+        **{("relu", "relu2"): "better", ("relu", "rrelu"): "worse"},
+    }
+    noise = estimate(paired(finals["gelu", "c0.1"], finals["gelu", "limit"]).values())
+    assert noise.low < 0 < noise.high
+    means = {cell: final.estimate.mean for cell, final in finals.items()}
+    rivals = {cell: mean for cell, mean in means.items() if cell[1] in modern[0].RIVALS}
+    assert min(means, key=means.get) == ("gelu", "limit")
+    assert min(rivals, key=rivals.get) == ("relu", "relu2")
+    assert small_gpt.best_plain == ("gelu", "base")
+    assert small_gpt.over_best["relu", "relu2"].outcome == "unclear"
+    unsteady = {cell for cell, (_, rate) in small_gpt.chosen.items() if rate == 0.02}
+    assert unsteady == {("gelu", annealed), *(("silu", s) for s in ("base", "limit", annealed))}
+    spreads = {cell: final.estimate.sd for cell, final in finals.items()}
+    steady = max(sd for cell, sd in spreads.items() if cell not in unsteady)
+    assert min(spreads[cell] for cell in unsteady) > 4 * steady
+    (limit_s, _), (base_s, _) = (small_gpt.costs(("gelu", s)) for s in ("limit", "base"))
+    best, rival, plain = (
+        f"{means[cell]:.4f}" for cell in (("gelu", "limit"), ("relu", "relu2"), ("gelu", "base"))
+    )
+    gpt = modern[0].modern.gpt
+    network = gpt.GPT(gpt.SIZES[small_gpt.task.size], nn.GELU)
+    return {
+        "README.md": [
+            f"lowers GELU's test loss from {plain} to {best} nats per byte, a gain of "
+            f"{nats(gains['gelu', 'limit'].gain, 4)}, and is the best of {len(means)} settings",
+        ],
+        "RESULTS.md": [
+            f"a GPT of {sum(part.numel() for part in network.parameters()):,} parameters",
+            f"by the limit {nats(gains['gelu', 'limit'].gain, 4)} nats, and by "
+            f"{nats(gains['gelu', 'c0.1'].gain, 4)} nats",
+            f"by the limit {nats(gains['silu', 'limit'].gain, 3)} nats, and by "
+            f"{nats(gains['silu', 'c0.1'].gain, 3)} nats",
+            f"the best of all {len(means)} settings**, with a loss of {best}. The best rival, "
+            f"ReLU², has {rival}",
+            f"plain GELU, which has {plain}",
+            f"takes {limit_s / base_s:.2f} times as long as",
+            "chose the rate 0.02 for",
+        ],
+    }
+
+
+def test_the_numbers_on_modern_networks(publish, digits, of_small_gpt):
     gains = {cell: row for cell, row in digits.over_base.items() if row and cell[1] != "rrelu"}
     better, worse = (
         {cell for cell, row in gains.items() if row.outcome == outcome}
@@ -26,6 +85,7 @@ def test_the_numbers_on_modern_networks(publish, digits):
         "Modern networks",
         [
             "CIFAR-10",
+            *of_small_gpt["RESULTS.md"],
             f"by the limit {publish.interval(elu)} points at the common rate, and "
             f"{publish.interval(gains['elu', 'limit'].gain)} points at the rates",
             f"by the limit {publish.interval(tanh)} points.",
@@ -37,6 +97,7 @@ def test_the_numbers_on_modern_networks(publish, digits):
         ],
     )
     of_readme = [
+        *of_small_gpt["README.md"],
         f"the limit gains {publish.interval(elu)} points with ELU and "
         f"{publish.interval(tanh)} with tanh, at one learning rate",
         f"Plain GELU has the highest mean, {100 * mean:.2f} %",
@@ -79,8 +140,13 @@ def test_tables_of_modern_networks_follow_from_the_published_stores(modern, tmp_
     monkeypatch.setattr(sys, "argv", ["publish_modern.py", str(stores)])
     publish_modern.main()
     assert page.read_text() in (ROOT / "RESULTS.md").read_text()
+    folders = tmp_path / "made", ROOT / "results" / "modern"
     made, published = (
-        re.sub(r"- report made with: .*", "", (folder / "digits" / "report.md").read_text())
-        for folder in (tmp_path / "made", ROOT / "results" / "modern")
+        {
+            path.parent.name: re.sub(r"- report made with: .*", "", path.read_text())
+            for path in folder.glob("*/report.md")
+        }
+        for folder in folders
     )
     assert made == published
+    assert set(made) == {path.name for path in stores.iterdir()}
