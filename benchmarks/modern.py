@@ -8,7 +8,8 @@
 and the same with the other tasks; then publish_modern.py. Finished trials are in the store, and the
 same command goes on. ``--seconds 300`` begins no trial after 300 seconds; with 0 it only says how
 many are left. Several processes may run any stage but ``cost`` at once: they share the trials.
-digits needs scikit-learn too, the others torch and numpy alone. gpt-small is for a CPU.
+digits needs scikit-learn too, the others torch and numpy alone. gpt-small and gpt-long are for
+a CPU.
 """
 
 import argparse
@@ -60,6 +61,7 @@ class Task:
     metric: str  # the metric that is compared
     higher: bool  # True if higher is better
     size: str = "full"
+    only: tuple[str, ...] = ()  # settings that are trained beside base, if not all
     timed: str = "alone on the device"  # how the stage cost was run
 
     @property
@@ -72,9 +74,8 @@ class Task:
 
     def settings(self, activation: str) -> list[str]:
         """The limit of ReLU is ReLU itself. So is c0.1, because q < 0 takes ten sigmas."""
-        if activation == "relu":
-            return [BASE, self.annealed, *RIVALS]
-        return [BASE, "limit", "c0.1", self.annealed]
+        own = [self.annealed, *RIVALS] if activation == "relu" else ["limit", "c0.1", self.annealed]
+        return [BASE, *(setting for setting in own if setting in (self.only or own))]
 
     @property
     def cells(self) -> list[Cell]:
@@ -123,6 +124,22 @@ TASKS = {
         "test_loss",
         higher=False,
         size="small",
+        timed="on one core of a machine that had other work too",
+    ),
+    "gpt-long": Task(
+        "The small GPT, trained three times as long",
+        gpt.train,
+        gpt.load,
+        ("relu", "gelu", "silu"),
+        gpt.SIZES["long"].periods,
+        (0.0025, 0.005, 0.01, 0.02),
+        (1000,),
+        range(8),
+        "val_loss",
+        "test_loss",
+        higher=False,
+        size="long",
+        only=("limit", "relu2"),
         timed="on one core of a machine that had other work too",
     ),
     "digits": Task(
@@ -211,13 +228,13 @@ def describe_left(task: Task, left: Sequence[Spec], finished: Mapping[str, Finis
     return f"{text}, about {len(left) * each_s:.0f} s (alone on the device {each_s:.1f} s each)"
 
 
-def train_stage(stage: str, name: str, folder: Path, seconds: float) -> int:
+def train_stage(stage: str, name: str, folder: Path, seconds: float, keep: bool = False) -> int:
     """Trains what the store lacks while there is time; returns the number of failures."""
     deadline, task = time.monotonic() + seconds, TASKS[name]
     if stage == "cost" and torch.cuda.is_available():  # or the first trial would count the data
         task.load(torch.device("cuda"))
     store, code = TrialStore.open(folder / name / "store", create=True), fingerprint(task.train)
-    store.begin_training(task.train.__qualname__, code, keep=False)
+    store.begin_training(task.train.__qualname__, code, keep=keep)
     say = functools.partial(print, flush=True)
     left = missing(task, stage, store.finished)
     say(f"{stage} of {name}, {describe_left(task, left, store.finished)}")
@@ -236,8 +253,9 @@ def main() -> None:
     parser.add_argument("task", choices=TASKS)
     parser.add_argument("--store", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--keep", action="store_true", help="also trials of changed code count")
     options = parser.parse_args()
-    if train_stage(options.stage, options.task, options.store, options.seconds):
+    if train_stage(options.stage, options.task, options.store, options.seconds, options.keep):
         raise SystemExit(1)
 
 

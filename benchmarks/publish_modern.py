@@ -178,7 +178,8 @@ def value_text(final):
 def summary_table(outcome, finals, over_base, rates):
     """One line for each activation: base, and the differences of the settings from it."""
     task, metric = outcome.task, outcome.metric
-    settings = ["limit", "c0.1", task.annealed]
+    names = ("limit", "c0.1", task.annealed)
+    settings = [name for name in names if name in (task.only or names)]
     body = []
     for activation in task.activations:
         texts = [activation, value_text(finals[activation, BASE])]

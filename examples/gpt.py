@@ -46,6 +46,7 @@ class Size:
 SIZES = {
     "full": Size(6, 256, 256, batch=128, periods=12, steps=50, windows=1024),
     "small": Size(2, 64, 64, batch=32, periods=12, steps=150, windows=512),
+    "long": Size(2, 64, 64, batch=32, periods=36, steps=150, windows=512),
     "tiny": Size(1, 32, 16, batch=8, periods=2, steps=5, windows=8),
 }
 HEAD_WIDTH = 32

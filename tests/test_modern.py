@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from torch import nn
 
+from qneurons.study.errors import StudyError
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -76,13 +78,16 @@ def test_the_docs_say_how_many_trainings_there_are(unpatched):
         ),
         strict=True,
     )
-    small = list(unpatched.TASKS).index("gpt-small")
-    assert f"has the {settings[small]} settings of ReLU, GELU and SiLU" in text
-    assert f"{settings[0]} trainings, of the small GPT {settings[small]}" in text
-    assert f"That makes {settings[0]} settings of each network" in text
-    assert set(settings[:small] + settings[small + 1 :]) == {settings[0]}
-    assert "so there are {}, {}, {} (the small GPT) and {} more".format(*searches) in text
-    assert "{}, {}, {} (the small GPT) and {} trainings. So the rate".format(*finals) in text
+    assert list(unpatched.TASKS) == ["cifar", "gpt", "gpt-small", "gpt-long", "digits"]
+    each, small, longer = settings[0], *settings[2:4]
+    assert settings == (each, each, small, longer, each)
+    assert f"That makes {each} settings of each network" in text
+    assert f"has the {small} settings of ReLU, GELU and SiLU" in text
+    assert f"with {longer} of these settings" in text
+    assert f"{each} trainings, of the small GPT {small}, and {longer} of its longer" in text
+    form = "{}, {}, {} (the small GPT), {} (trained longer) and {}"
+    assert f"so there are {form.format(*searches)} more" in text
+    assert f"{form.format(*finals)} trainings. So the rate" in text
 
 
 def test_the_docs_describe_the_small_gpt(unpatched):
@@ -93,6 +98,9 @@ def test_the_docs_describe_the_small_gpt(unpatched):
     assert f"{size.layers} layers of width {size.width}, {num:,} parameters" in text
     steps = size.periods * size.steps
     assert f"{steps:,} steps of {size.batch} windows of {size.context} bytes" in text
+    longer = gpt.SIZES[unpatched.TASKS["gpt-long"].size]
+    assert longer == dataclasses.replace(size, periods=3 * size.periods)
+    assert f"trains it for {3 * steps:,} steps" in text
 
 
 def test_a_size_other_than_full_is_a_parameter_of_its_trials(unpatched):
@@ -100,7 +108,8 @@ def test_a_size_other_than_full_is_a_parameter_of_its_trials(unpatched):
         name: {dict(spec.params).get("size") for spec in unpatched.plan(task, "cost", {})}
         for name, task in unpatched.TASKS.items()
     }
-    assert sizes == {"cifar": {None}, "gpt": {None}, "gpt-small": {"small"}, "digits": {None}}
+    small = {"gpt-small": {"small"}, "gpt-long": {"long"}}
+    assert sizes == {"cifar": {None}, "gpt": {None}, **small, "digits": {None}}
 
 
 def test_the_limit_of_relu_is_not_trained_and_its_rivals_are(modern):
@@ -123,6 +132,15 @@ def test_a_stage_goes_on_where_it_stopped(modern, tmp_path, capsys):
     assert sum("val_accuracy is nan" in line for line in lines) == 16
     run_stages(modern, tmp_path, "search")
     assert capsys.readouterr().out == 2 * "search of cifar, trials left: 0\n"
+
+
+def test_trials_of_changed_code_count_only_if_they_are_kept(modern, tmp_path, monkeypatch):
+    run_stages(modern, tmp_path, "cost")
+    code = modern.fingerprint(train).partition("-")[0] + "-another"
+    monkeypatch.setattr(modern, "fingerprint", lambda train: code)
+    with pytest.raises(StudyError, match=r"has changed since 8 of the 8 trials .*--keep"):
+        modern.train_stage("cost", "cifar", tmp_path, seconds=60)
+    assert modern.train_stage("cost", "cifar", tmp_path, seconds=60, keep=True) == 0
 
 
 def test_every_stage_waits_for_the_one_before(modern, tmp_path):
