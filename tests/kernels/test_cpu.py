@@ -419,6 +419,67 @@ def test_clang_knows_every_flag_and_warns_of_nothing(monkeypatch):
     subprocess.run(["clang", *flags, "-Wall", "-Werror", "-fsyntax-only", source], check=True)
 
 
+SMALL_STACK = """
+import threading, torch
+import qneurons as qn
+
+def draw():
+    x = torch.randn(4, 16, 40, 40).contiguous(memory_format=torch.channels_last).requires_grad_()
+    qn.q_elu(x, 1.0).sum().backward()
+    assert x.grad.count_nonzero() > 0
+
+torch.set_num_threads(1)
+threading.stack_size(2**16)
+thread = threading.Thread(target=draw)
+thread.start()
+thread.join()
+"""
+
+
+@built
+def test_channels_last_needs_little_stack():
+    subprocess.run([sys.executable, "-c", SMALL_STACK], check=True)
+
+
+WITHOUT_MEMORY = """
+import resource, sys, torch
+import qneurons as qn
+from qneurons.kernels import cpu
+
+if sys.argv[1] == "ctypes":
+    cpu.spec_from_loader = lambda *_: None
+    cpu._apply = cpu._bind(cpu._library)
+torch.set_num_threads(1)
+x = torch.randn(2, 8, 8, 8).contiguous(memory_format=torch.channels_last)
+expected = qn.q_elu(x, 1.0, seed=torch.tensor(1))
+num_pages = int(open("/proc/self/statm").read().split()[0])
+limits = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (num_pages * resource.getpagesize(), limits[1]))
+taken = []
+try:
+    while True:
+        taken.append(bytearray(200_000))  # the window of a thread is larger
+except MemoryError:
+    pass
+try:
+    qn.q_elu(x, 1.0)
+except MemoryError:
+    taken.clear()
+    resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert torch.equal(qn.q_elu(x, 1.0, seed=torch.tensor(1)), expected)
+    print("raised")
+"""
+
+
+@built
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("binding", ["headers", "ctypes"])
+def test_without_memory_for_channels_last_a_draw_raises(binding):
+    command = [sys.executable, "-c", WITHOUT_MEMORY, binding]
+    result = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert result.stdout == "raised\n"
+
+
 # Stands for a compiler, which would take seconds for each library: writes the name of its output.
 COMPILER = """\
 #!/bin/sh

@@ -20,6 +20,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
@@ -269,6 +270,11 @@ typedef struct {
     float deltas[PIECE], x[PIECE], grad[PIECE], out[PIECE];
 } __attribute__((aligned(64))) Room;
 
+/* Blocks in order, of a tensor whose memory is not. This is too much for the stack of a thread. */
+typedef struct {
+    float x[WINDOW * BLOCK], grad[WINDOW * BLOCK], out[WINDOW * BLOCK];
+} Window;
+
 /* Where a position of a group lies in memory, and how many positions follow without a gap. */
 typedef struct {
     int64_t offset, length;
@@ -392,37 +398,38 @@ static void apply_to_block(const Job *job, int64_t index, Room *room) {
     }
 }
 
-/* Blocks whose memory is out of order are done in buffers that hold them in order. */
 static void apply_out_of_order(const Job *job, Shape shape, int64_t first, int64_t last,
-                               Room *room) {
-    float x[WINDOW * BLOCK], grad[WINDOW * BLOCK], out[WINDOW * BLOCK];
+                               Room *room, Window *window) {
     int64_t start = first * BLOCK, end = last * BLOCK;
     int64_t num = (end < job->per_group ? end : job->per_group) - start;
     Job dense = *job;
-    dense.dtype = FLOAT32, dense.x = x, dense.out = out, dense.origin = start;
-    gather(job->dtype, job->x, shape, start, num, x);
+    dense.dtype = FLOAT32, dense.x = window->x, dense.out = window->out, dense.origin = start;
+    gather(job->dtype, job->x, shape, start, num, window->x);
     if (job->grad != NULL) {
-        gather(job->dtype, job->grad, shape, start, num, grad);
-        dense.grad = grad;
+        gather(job->dtype, job->grad, shape, start, num, window->grad);
+        dense.grad = window->grad;
     }
     for (int64_t i = first; i < last; i++) apply_to_block(&dense, i, room);
-    scatter(job->dtype, job->out, shape, start, num, out);
+    scatter(job->dtype, job->out, shape, start, num, window->out);
 }
 
 static void work(void *argument) {
     Queue *queue = argument;
     Room room;
+    Window *window = NULL;
+    if (queue->shape.height > 1 && (window = malloc(sizeof *window)) == NULL) return;
     for (;;) {
         int64_t i = atomic_fetch_add(&queue->next, queue->share), last = i + queue->share;
-        if (i >= queue->num_blocks) return;
+        if (i >= queue->num_blocks) break;
         if (last > queue->num_blocks) last = queue->num_blocks;
-        if (queue->shape.height > 1)
-            for (int64_t next; i < last; i = next) {
-                next = i + WINDOW < last ? i + WINDOW : last;
-                apply_out_of_order(&queue->job, queue->shape, i, next, &room);
-            }
-        for (; i < last; i++) apply_to_block(&queue->job, i, &room);
+        if (window == NULL)
+            for (; i < last; i++) apply_to_block(&queue->job, i, &room);
+        for (int64_t next; i < last; i = next) {
+            next = i + WINDOW < last ? i + WINDOW : last;
+            apply_out_of_order(&queue->job, queue->shape, i, next, &room, window);
+        }
     }
+    free(window);
 }
 
 /* The system zeroes newly mapped memory page by page at the first write, which costs more than the
@@ -441,10 +448,11 @@ static void expect_writes(void *out, int64_t num_bytes) {
 /* Runs a function in a team of threads: GOMP_parallel. */
 typedef void Team(void (*function)(void *), void *argument, unsigned num_threads, unsigned flags);
 
-void qneurons_apply(int row, int dtype, const void *grad, const void *x, void *out,
-                    const int64_t *seed, const float *lam, const float *phi, int64_t num,
-                    int64_t groups, int64_t inner, int64_t height, int64_t width, float first,
-                    float second, Team *team, int num_threads) {
+/* Returns 0, or 1 if no thread had the memory to finish. */
+int qneurons_apply(int row, int dtype, const void *grad, const void *x, void *out,
+                   const int64_t *seed, const float *lam, const float *phi, int64_t num,
+                   int64_t groups, int64_t inner, int64_t height, int64_t width, float first,
+                   float second, Team *team, int num_threads) {
     if (row == ROW_elu && first == 1) row = ROW_unit_elu; /* faster: its slope does not jump */
     const Limits limits[] = {ROWS(LIMITS)};
     int64_t per_group = num / groups, blocks_per_group = (per_group + BLOCK - 1) / BLOCK;
@@ -459,6 +467,7 @@ void qneurons_apply(int row, int dtype, const void *grad, const void *x, void *o
     queue.share = 1 + (queue.num_blocks - 1) / (4 * num_threads);
     if (num_threads > 1) team(work, &queue, num_threads, 0);
     else work(&queue);
+    return queue.next < queue.num_blocks;
 }
 
 #include "cpu_means.h"
@@ -466,7 +475,7 @@ void qneurons_apply(int row, int dtype, const void *grad, const void *x, void *o
 const char *qneurons_row(int row) { return row < NUM_ROWS ? TABLE[row].name : NULL; }
 
 /* Version of the arguments: a library built for other arguments is not called. */
-int qneurons_version(void) { return 3; }
+int qneurons_version(void) { return 4; }
 
 /* The best build that this processor runs: 2 for AVX-512, 1 for AVX2, 0 for this one. */
 int qneurons_best_build(void) {
@@ -493,10 +502,11 @@ static PyObject *apply_from_python(PyObject *self, PyObject *const *given, Py_ss
     if (PyErr_Occurred()) return NULL;
 #define AT(i) ((void *)(intptr_t)integers[i])
     PyThreadState *state = PyEval_SaveThread();
-    qneurons_apply(integers[0], integers[1], AT(2), AT(3), AT(4), AT(5), AT(6), AT(7), integers[8],
-                   integers[9], integers[10], integers[11], integers[12], first, second,
-                   (Team *)AT(15), integers[16]);
+    int failed = qneurons_apply(integers[0], integers[1], AT(2), AT(3), AT(4), AT(5), AT(6), AT(7),
+                                integers[8], integers[9], integers[10], integers[11],
+                                integers[12], first, second, (Team *)AT(15), integers[16]);
     PyEval_RestoreThread(state);
+    if (failed) return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 

@@ -20,7 +20,7 @@ _DTYPES = {torch.float32: 0, torch.float16: 1, torch.bfloat16: 2}
 # Up to this many elements one thread is faster. torch's own loops use more threads from 2^15 on,
 # but an element costs less there.
 _LARGEST_ALONE = 2**13
-_VERSION = 3  # of the functions of cpu.c and their arguments
+_VERSION = 4  # of the functions of cpu.c and their arguments
 
 _pointer, _size, _float = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 _ARGUMENTS: list[Any] = [
@@ -220,8 +220,14 @@ def _bind(library: ctypes.CDLL) -> Any:
     spec = spec_from_loader(name, loader)
     if hasattr(library, f"PyInit_{name}") and spec is not None:
         return module_from_spec(spec).apply
-    library.qneurons_apply.argtypes, library.qneurons_apply.restype = _ARGUMENTS, None
+    library.qneurons_apply.argtypes = _ARGUMENTS
+    library.qneurons_apply.errcheck = _raise_if_failed
     return library.qneurons_apply
+
+
+def _raise_if_failed(failed: int, *_: Any) -> None:
+    if failed:
+        raise MemoryError
 
 
 def _names(library: ctypes.CDLL) -> dict[str, int]:
