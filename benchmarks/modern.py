@@ -6,10 +6,10 @@
     python benchmarks/modern.py common cifar --store STORE    # and all at the middle rate
 
 and the same with the other tasks; then publish_modern.py. Finished trials are in the store, and the
-same command goes on. ``--seconds 300`` begins no trial after 300 seconds; with 0 it only says how
-many are left. Several processes may run any stage but ``cost`` at once: they share the trials.
-digits needs scikit-learn too, the others torch and numpy alone. gpt-small and gpt-long are for
-a CPU.
+same command goes on (with ``--keep`` if the code of the training has changed since). ``--seconds
+300`` begins no trial after 300 seconds; with 0 it only says how many are left. Several processes
+may run any stage but ``cost`` at once: they share the trials. digits needs scikit-learn too, the
+others torch and numpy alone. gpt-small and gpt-long are for a CPU.
 """
 
 import argparse
@@ -31,6 +31,7 @@ from qneurons.comparison.fingerprint import fingerprint
 from qneurons.comparison.session import Session
 from qneurons.comparison.store import Finished, Spec, TrialStore
 from qneurons.comparison.trial import Measured
+from qneurons.study.errors import StudyError
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 import cifar_resnet
@@ -255,8 +256,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--keep", action="store_true", help="also trials of changed code count")
     options = parser.parse_args()
-    if train_stage(options.stage, options.task, options.store, options.seconds, options.keep):
-        raise SystemExit(1)
+    given = options.stage, options.task, options.store, options.seconds, options.keep
+    try:
+        num_failed = train_stage(*given)
+    except StudyError as error:
+        raise SystemExit(f"error: {error}") from None
+    raise SystemExit(num_failed > 0)
 
 
 if __name__ == "__main__":

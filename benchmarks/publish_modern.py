@@ -3,9 +3,9 @@
     python benchmarks/publish_modern.py STORE
 
 It may be run at any time. The store is published too: ``tar xf results/modern/store.tar.xz`` makes
-the folder modern, with which modern.py goes on. Settings are compared by the seeds with which all
-of them are trained, and there is no verdict before all seeds are. Sentences are written by hand,
-around the markers in RESULTS.md.
+the folder modern, with which modern.py goes on (with ``--keep`` if the code of a training has
+changed since). Settings are compared by the seeds with which all of them are trained, and there is
+no verdict before all seeds are. Sentences are written by hand, around the markers in RESULTS.md.
 """
 
 import argparse
@@ -40,6 +40,7 @@ from qneurons.report.rendering import (
     p_text,
 )
 from qneurons.report.sections import Drawing, Section
+from qneurons.study.errors import StudyError
 
 ROOT = Path(__file__).parents[1]
 MODERN = ROOT / "results" / "modern"
@@ -303,11 +304,10 @@ def facts(store):
     return [*found, ("report made with", [made])]
 
 
-def publish(name, task, folder):
+def publish(name, task, store):
     """Writes rows and page of a task; returns its tables for RESULTS.md."""
-    if not (folder / name).exists():
+    if store is None:
         return f"**{task.title}.** Nothing is trained yet."
-    store = TrialStore.open(folder / name / "store", readonly=True)
     outcome = Outcome(task, store)
     sections, summaries = [], []
     if outcome.seeds:
@@ -346,12 +346,21 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("store", type=Path)
     folder = parser.parse_args().store
-    if not folder.is_dir():  # or RESULTS.md would say that nothing is trained
-        parser.error(f"there is no folder {folder}; give the --store of modern.py")
-    texts = [publish(name, task, folder) for name, task in modern.TASKS.items()]
-    stores = {name: folder / name / "store" for name in modern.TASKS if (folder / name).exists()}
-    if stores:
-        pack_stores(MODERN / "store.tar.xz", {f"modern/{n}/store": s for n, s in stores.items()})
+    folders = {name: folder / name / "store" for name in modern.TASKS}
+    try:
+        stores = {n: TrialStore.open(f, readonly=True) for n, f in folders.items() if f.is_dir()}
+    except StudyError as error:
+        parser.error(str(error))
+    stores = {name: store for name, store in stores.items() if store.finished}
+    if not stores:
+        parser.error(f"{folder} has no trials; give the --store of modern.py")
+    if lacking := [n for n in modern.TASKS if (MODERN / n).exists() and n not in stores]:
+        parser.error(
+            f"{folder} has no trials of {', '.join(lacking)}, which is published; unpack "
+            "results/modern/store.tar.xz there, or give another store"
+        )
+    texts = [publish(name, task, stores.get(name)) for name, task in modern.TASKS.items()]
+    pack_stores(MODERN / "store.tar.xz", {f"modern/{n}/store": folders[n] for n in stores})
     write_between(ROOT / "RESULTS.md", "modern", "\n\n".join(texts))
 
 

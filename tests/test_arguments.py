@@ -147,7 +147,8 @@ def test_a_nested_tensor_of_the_older_layout():
         ((3, 1), (2, 3, 5), (3, 5)),
         ((2, 3, 1), (2, 3, 5), (6, 5)),
         ((2, 1, 5), (2, 3, 5), None),
-        ((0,), (4, 0), None),
+        ((0,), (4, 0), (0, 1)),
+        ((0, 1), (0, 5), (0, 5)),
     ],
 )
 def test_element_i_is_in_group_i_over_neighbours_modulo_groups(values, shape, grouping):

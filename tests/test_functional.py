@@ -77,6 +77,15 @@ LAYOUTS = {
 each_layout = pytest.mark.parametrize("layout", LAYOUTS)
 
 
+@pytest.mark.parametrize("lam", [0.3, torch.ones(0, 1)])
+@pytest.mark.parametrize("seed", [None, torch.zeros(0, 1, dtype=torch.int64)])
+def test_a_batch_without_rows_has_no_groups(lam, seed):
+    x = torch.empty(0, 5, requires_grad=True)
+    y = qn.q_elu(x, lam, seed=seed)
+    y.sum().backward()
+    assert y.shape == x.grad.shape == x.shape
+
+
 @each_layout
 @each_row_and_callable
 def test_layout_is_that_of_empty_like(row, layout):

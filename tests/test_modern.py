@@ -203,8 +203,6 @@ def report(tmp_path):
 
 def test_what_is_not_finished_is_published_without_a_verdict(modern, publish, tmp_path):
     title = f"**{modern.TASKS['cifar'].title}.**"
-    assert publish()[2] == f"{title} Nothing is trained yet."
-
     run_stages(modern, tmp_path, "cost")
     state = (
         "The search for rates has done 8 of 48 trainings of 8 settings. Nothing is compared yet."
@@ -274,11 +272,39 @@ def test_all_at_one_rate_may_stand_beside_each_at_its_own(modern, publish, tmp_p
     assert "all at the rate 2: test accuracy" in report(tmp_path)
 
 
-def test_a_wrong_folder_is_not_taken_for_an_empty_store(publish, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["publish_modern.py", str(tmp_path / "typo")])
-    with pytest.raises(SystemExit):
-        publish()
-    assert "there is no folder" in capsys.readouterr().err
+def test_what_is_published_is_not_lost(modern, publish, tmp_path, monkeypatch, capsys):
+    def refused(folder):
+        monkeypatch.setattr(sys, "argv", ["publish_modern.py", str(folder)])
+        with pytest.raises(SystemExit):
+            publish()
+        return capsys.readouterr().err
+
+    assert "typo has no trials; give the --store of modern.py" in refused(tmp_path / "typo")
+    modern.TASKS["other"] = modern.TASKS["cifar"]
+    for name in ("cifar", "other"):
+        assert modern.train_stage("cost", name, tmp_path, seconds=60) == 0
+    monkeypatch.setattr(sys, "argv", ["publish_modern.py", str(tmp_path)])
+    publish()
+    (tmp_path / "half").mkdir()
+    (tmp_path / "cifar").rename(tmp_path / "half" / "cifar")
+    modern.train_stage("cost", "other", tmp_path / "half", seconds=0)
+    assert "has no trials of other, which is published; unpack" in refused(tmp_path / "half")
+    (tmp_path / "half" / "other" / "store" / "store.json").write_text("{}")
+    assert "store.json" in refused(tmp_path / "half")
+
+
+def test_what_is_not_trained_is_said(modern, publish, tmp_path):
+    run_stages(modern, tmp_path, "cost")
+    modern.TASKS["other"] = dataclasses.replace(modern.TASKS["cifar"], title="Another")
+    assert "**Another.** Nothing is trained yet." in publish()
+
+
+def test_a_mistake_is_one_line(modern, tmp_path, monkeypatch):
+    (tmp_path / "store").write_text("no folder")
+    given = ["modern.py", "cost", "cifar", "--store", str(tmp_path / "store")]
+    monkeypatch.setattr(sys, "argv", given)
+    with pytest.raises(SystemExit, match=r"^error: .*store"):
+        modern.main()
 
 
 def test_training_needs_no_package_of_the_study(tmp_path):

@@ -130,7 +130,7 @@ def find_grouping(values: Tensor, shape: torch.Size) -> tuple[int, int] | None:
     if values.numel() == 1:
         return 1, math.prod(shape)
     padded = torch.Size([1] * (len(shape) - values.dim())) + values.shape
-    varied = [dim for dim, size in enumerate(padded) if size > 1]
+    varied = [dim for dim, size in enumerate(padded) if size != 1]
     if not varied or padded[varied[0] : varied[-1] + 1] != shape[varied[0] : varied[-1] + 1]:
         return None
     return values.numel(), math.prod(shape[varied[-1] + 1 :])

@@ -106,7 +106,9 @@ def sample(
         )
     (name, parameters), values = kernel_row(activation), lam if seed is None else seed
     grouping: tuple[int, int] | None = 1, x.numel()
-    if isinstance(values, Tensor) and values.numel() > 1:
+    if isinstance(values, Tensor) and values.numel() != 1:
+        if not values.numel():  # x has no element
+            return limit(x, activation)
         grouping = find_grouping(values, x.shape)
     # A group draws whole blocks of noise, 4096 elements each. Many small groups use randn instead.
     has_groups = grouping is not None and not 1 < grouping[0] > x.numel() / 1024

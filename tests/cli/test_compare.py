@@ -145,6 +145,7 @@ def test_values_are_numbers_or_texts():
         *(([text], r"cannot read.*lr=0\.05") for text in ("lr", "=1", "lr=", "lr=1,,2", "lr=1,")),
         (["lr=0.1", "lr=0.2"], r"'lr' is given twice; write --param lr=0\.1,0\.2$"),
         *(([f"lr=1,{text}"], f"'lr' has the value {text};") for text in ("nan", "-inf")),
+        (["name='a,b'"], "'name' has quotes in 'a,b'; leave them out"),
     ],
 )
 def test_parameters_that_cannot_be_read(texts, message):

@@ -249,6 +249,12 @@ def test_other_names_than_last_time(compare):
         ({"seeds": 2.5}, r"seeds is 2\.5; give their number"),
         ({"seeds": [[1]]}, r"seeds is \[\[1\]\]; give their number"),
         ({"params": {"lr": []}}, r"the parameter 'lr'"),
+        ({"params": "lr=1"}, r"params is 'lr=1'; give a list of values for each name"),
+        ({"params": {1: [2]}}, r"params is \{1: \[2\]\}"),
+        ({"settings": None}, r"settings is None; give a list of names"),
+        ({"settings": [1]}, r"settings is \[1\]"),
+        ({"smaller": 3}, r"smaller is 3"),
+        ({"smaller": "score", "larger": "loss, score"}, r"'score' is in smaller and in larger"),
     ],
 )
 def test_arguments_that_cannot_be_used_make_no_store(compare, tmp_path, options, message):
@@ -258,9 +264,11 @@ def test_arguments_that_cannot_be_used_make_no_store(compare, tmp_path, options,
     assert not (tmp_path / "my-model").exists()
 
 
-def test_what_is_no_function(compare):
+def test_what_is_no_function_or_no_folder(compare):
     with pytest.raises(StudyError, match="must be a function of a trial, got 3"):
         compare(3)
+    with pytest.raises(StudyError, match="store is None; give a folder"):
+        qn.compare(make_train(), store=None)
 
 
 @pytest.mark.parametrize(

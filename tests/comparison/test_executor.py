@@ -70,6 +70,16 @@ def test_an_exception_comes_with_its_traceback():
     assert end == Ended()
 
 
+def test_an_exception_without_a_text_loses_the_trial_alone():
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    failed, end = run(raising(Mute()))
+    assert failed.why == "Mute: <exception str() failed>"
+    assert end == Ended()
+
+
 @pytest.mark.parametrize("error", [SystemExit(3), SystemExit()])
 def test_sys_exit_loses_the_trial_alone(error):
     failed, end = run(raising(error))

@@ -1,5 +1,7 @@
 """The tables, figures and page of a comparison."""
 
+import dataclasses
+
 import pytest
 
 for package in ("jinja2", "matplotlib", "polars", "scipy"):
@@ -84,6 +86,18 @@ def test_memory_is_shown_where_it_was_measured():
         object.__setattr__(trial.measured, "peak_bytes", size)
     table = gain_table(Results(trials, arms, [()], Metrics()).at_best())
     assert cells(table, 1)["peak memory"] == "3 MiB (×3.00)"
+
+
+def test_a_cost_is_shown_where_base_has_none():
+    trials, arms = make_trials({"base": [0.5], "c0.1": [0.5]}, diverged=[("base", 0)])
+    trials = [
+        dataclasses.replace(t, measured=dataclasses.replace(t.measured, seconds=[]))
+        if t.measured.diverged
+        else t
+        for t in trials
+    ]
+    table = gain_table(Results(trials, arms, [()], Metrics()).at_best())
+    assert [cells(table, row)["s per epoch"] for row in range(2)] == ["–", "0.5"]
 
 
 def test_a_grid_is_shown_whole_with_the_best_marked(tuned):

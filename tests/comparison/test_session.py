@@ -141,7 +141,7 @@ def test_an_annealed_setting_without_base_is_left_out(bench):
     assert len(failed) == 2
     assert bench.lines[-1] == (
         "seed 0, lr=2, a1: left out, its number of epochs is not known, because no trial of base "
-        "has finished"
+        "has finished; name it, as in a5/20"
     )
 
 

@@ -114,7 +114,7 @@ def test_numbers_and_times_are_kept_epoch_by_epoch():
     assert (measured.diverged, why) == (False, "")
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e308])
 @pytest.mark.parametrize("then", ["ends", "goes on", "fails"])
 def test_a_number_that_is_not_finite_ends_the_trial(value, then):
     def train(trial):

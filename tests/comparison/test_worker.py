@@ -20,7 +20,7 @@ def serve(monkeypatch):
     """Sends a training and trials; gives what the worker says until the connection is closed."""
     monkeypatch.setattr(worker, "end_with", lambda parent: None)
 
-    def send(training, num_trials):
+    def send(training, num_trials, reads=True):
         here, there = Pipe()
         fd = os.dup(there.fileno())  # the worker closes it
         there.close()
@@ -31,7 +31,7 @@ def serve(monkeypatch):
         for _ in range(num_trials):
             here.send(("c0.1", 3, {"lr": 0.5}))
             found.append([])
-            while not (found[-1] and isinstance(found[-1][-1], Ended)):
+            while reads and not (found[-1] and isinstance(found[-1][-1], Ended)):
                 found[-1].append(here.recv())
         here.close()
         thread.join(30)
@@ -47,6 +47,11 @@ def test_trial_after_trial_is_run(serve):
     assert [type(message) for message in first] == [Reported] * 3 + [Done, Ended]
     assert first[-2].origin["command"] == "a command"
     assert second[-2].measured.metrics == first[-2].measured.metrics
+
+
+def test_it_ends_quietly_if_nobody_reads_what_it_says(serve):
+    """Its parent was killed: the connection is reset, which pytest would show as a warning."""
+    serve(cloudpickle.dumps(make_train()), 2, reads=False)
 
 
 def test_wrong_use_is_told(serve):

@@ -92,14 +92,14 @@ def compare(
         try:
             found = run(
                 function,
-                settings.split(","),
+                settings,
                 seeds,
                 store or f"qneurons-{Path(training.partition(':')[0]).stem}",
                 params=parse_params(param or ()),
                 metric=metric,
                 choose_by=choose_by,
-                smaller=parse_list(smaller),
-                larger=parse_list(larger),
+                smaller=smaller,
+                larger=larger,
                 keep=keep,
                 processes=processes,
                 executor=executor,
@@ -159,10 +159,6 @@ def import_file(file: Path) -> ModuleType:
     return module
 
 
-def parse_list(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
 def parse_params(texts: Iterable[str]) -> dict[str, list[Any]]:
     """Reads ``lr=0.05,0.1`` and others like it. What is no number is a text."""
     params: dict[str, list[Any]] = {}
@@ -171,6 +167,11 @@ def parse_params(texts: Iterable[str]) -> dict[str, list[Any]]:
         listed = [value.strip() for value in values.split(",")]
         if not (name and all(listed)):
             raise StudyError(f"cannot read the parameter {text!r}", "write for example lr=0.05,0.1")
+        if {*values} & {*"'\""}:
+            raise StudyError(
+                f"the parameter {name!r} has quotes in {values}",
+                "leave them out; give texts with commas to qn.compare in Python",
+            )
         if name in params:
             all_values = ",".join(map(str, [*params[name], *listed]))
             raise StudyError(

@@ -52,11 +52,9 @@ def parse_arm(text: str) -> Arm:
     return Arm(f"{setting}@{Annealed.gamma}" if is_papers else str(setting))
 
 
-def parse_arms(settings: Iterable[str]) -> list[Arm]:
+def parse_arms(settings: str | Iterable[str]) -> list[Arm]:
     """The arms in their order, ``base`` first, because everything is compared with it."""
-    if isinstance(settings, str):
-        settings = settings.split(",")
-    named = {arm.name: arm for arm in (parse_arm(text.strip()) for text in settings)}
+    named = {arm.name: arm for arm in map(parse_arm, parse_names("settings", settings))}
     others = [arm for name, arm in named.items() if name != BASE]
     if not others:
         raise StudyError(
@@ -64,6 +62,15 @@ def parse_arms(settings: Iterable[str]) -> list[Arm]:
             "give settings such as ['base', 'limit', 'c0.1']",
         )
     return [Arm(BASE), *others]
+
+
+def parse_names(what: str, given: str | Iterable[str]) -> list[str]:
+    """A list of names, which may also be one text with commas."""
+    try:
+        names = [name.strip() for name in (given.split(",") if isinstance(given, str) else given)]
+    except (TypeError, AttributeError):  # not a list, or not of texts
+        raise StudyError(f"{what} is {given!r}", "give a list of names") from None
+    return list(filter(None, names))
 
 
 class Plain(nn.Module):

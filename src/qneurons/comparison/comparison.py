@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,15 +49,15 @@ class Comparison:
 
 def compare(
     train: "Callable[[Trial], object]",
-    settings: Iterable[str] = DEFAULT_SETTINGS,
+    settings: str | Iterable[str] = DEFAULT_SETTINGS,
     seeds: int | Iterable[int] = 10,
     store: str | Path = "qneurons-compare",
     *,
     params: Mapping[str, Iterable[Any]] | None = None,
     metric: str | None = None,
     choose_by: str | None = None,
-    smaller: Collection[str] = (),
-    larger: Collection[str] = (),
+    smaller: str | Iterable[str] = (),
+    larger: str | Iterable[str] = (),
     keep: bool = False,
     processes: int | None = None,
     executor: str = "local",
@@ -105,7 +105,7 @@ def compare(
         the answer, the table and the path of the page.
     """
     check_installed()
-    from qneurons.comparison.arms import parse_arms
+    from qneurons.comparison.arms import parse_arms, parse_names
     from qneurons.comparison.fingerprint import fingerprint
     from qneurons.comparison.metrics import Metrics
     from qneurons.comparison.page import gain_table, summary_lines, write_comparison
@@ -128,9 +128,15 @@ def compare(
         )
     if not callable(train):
         raise StudyError(f"train must be a function of a trial, got {train!r}")
+    try:
+        folder = Path(store)
+    except TypeError:
+        raise StudyError(f"store is {store!r}", "give a folder, as in store='my-model'") from None
     arms, grid = parse_arms(settings), make_grid(params or {})
     specs = make_specs(arms, check_seeds(seeds), grid)
-    metrics = Metrics(metric, choose_by, smaller, larger)
+    metrics = Metrics(
+        metric, choose_by, parse_names("smaller", smaller), parse_names("larger", larger)
+    )
     placed = place(
         train,
         processes=processes,
@@ -140,7 +146,7 @@ def compare(
         gpus_per_trial=gpus_per_trial,
         say=say,
     )
-    folder, code = Path(store), fingerprint(train)
+    code = fingerprint(train)
     name = getattr(train, "__qualname__", type(train).__name__)
     opened = TrialStore.open(folder / "store", create=True)
     opened.begin_training(name, code, keep=keep)

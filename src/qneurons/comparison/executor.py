@@ -110,7 +110,8 @@ def perform(
     except StudyError:
         raise
     except (Exception, SystemExit) as error:
-        why = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+        text = traceback.TracebackException.from_exception(error)  # str(error) itself may raise
+        why = " ".join(f"{type(error).__name__}: {text}".split()).removesuffix(":")
         message: Message = Failed(why, traceback.format_exc().rstrip())
     else:
         device = "cuda" if torch.cuda.is_initialized() else "cpu"

@@ -108,7 +108,7 @@ def _more_text(contrast: Contrast, family: int) -> str:
 def _cost(value: float, base: float, form: str) -> str:
     if not value > 0:
         return NONE
-    ratio = f" (×{value / base:.2f})" if base else ""
+    ratio = f" (×{value / base:.2f})" if base > 0 else ""
     return form.format(value) + ratio
 
 

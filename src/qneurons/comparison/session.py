@@ -19,12 +19,19 @@ from qneurons.study.store import Reservation
 LINE_S = 5.0  # the least time between two lines about epochs
 POLL_S = 1.0  # while other processes train the remaining trials
 MAX_CRASHES = 3  # of one trial
-NO_EPOCHS = "its number of epochs is not known, because no trial of base has finished"
+NO_EPOCHS = (
+    "its number of epochs is not known, because no trial of base has finished; name it, as in a5/20"
+)
 Grid = list[tuple[tuple[str, Any], ...]]
 
 
 def make_grid(params: Mapping[str, Iterable[Any]]) -> Grid:
     """All combinations of the values, by name; one empty combination without parameters."""
+    if not (isinstance(params, Mapping) and all(isinstance(name, str) for name in params)):
+        raise StudyError(
+            f"params is {params!r}",
+            "give a list of values for each name, as in {'lr': [0.05, 0.1]}",
+        )
     axes = []
     for name, values in sorted(params.items()):  # the order in which they are given has no meaning
         single = isinstance(values, str) or not isinstance(values, Iterable)

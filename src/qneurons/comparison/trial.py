@@ -1,7 +1,6 @@
 """A trial: one training by the user's own function, which converts a model and reports epochs."""
 
 import gc
-import math
 import random
 import time
 import warnings
@@ -27,12 +26,13 @@ from qneurons.modules import QActivation
 from qneurons.scheduler import LambdaScheduler
 from qneurons.study.errors import StudyError
 
+LARGEST = 1e100  # of a metric: a comparison adds squares, which overflow from 1e154 on
 # True where a file is imported for its training, which must not compare by itself.
 only_imports: ContextVar[bool] = ContextVar("only_imports", default=False)
 
 
 class Diverged(Exception):
-    """Ends a training that reported a number that is not finite."""
+    """Ends a training that reported a number that is not finite, or beyond ``LARGEST``."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,8 @@ class Trial:
     def report(self, **metrics: float) -> None:
         """Records and shows the metrics of an epoch, and sets λ for the next one.
 
-        Call it once after every epoch, always with the same names. A number that is not finite
-        ends the trial: it is recorded as diverged.
+        Call it once after every epoch, always with the same names. A number that is not finite, or
+        beyond 1e100, ends the trial: it is recorded as diverged.
         """
         seconds = time.perf_counter() - self._since
         if not self._is_converted:
@@ -130,7 +130,7 @@ class Trial:
                 "report the same names after every epoch",
             )
         values = {name: _number(name, value) for name, value in metrics.items()}
-        bad = [name for name, value in values.items() if not math.isfinite(value)]
+        bad = [name for name, value in values.items() if not abs(value) <= LARGEST]
         if bad and not self._diverged:
             self._diverged = f"{bad[0]} is {values[bad[0]]}"
         if self._diverged:
@@ -209,7 +209,7 @@ def seed_everything(seed: int) -> None:
 def _number(name: str, value: Any) -> float:
     try:
         return float(value.detach() if isinstance(value, Tensor) else value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise StudyError(
             f"{name} must be a number, got {value!r}", f"report for example {name}=0.97"
         ) from None

@@ -21,7 +21,7 @@ def serve(fd: int, parent: int, command: str) -> None:
     threading.Thread(target=end_with, args=(parent,), daemon=True).start()
     only_imports.set(True)
     connection = Connection(fd)
-    with contextlib.suppress(EOFError, BrokenPipeError):  # the other end has closed
+    with contextlib.suppress(EOFError, ConnectionError):  # the other end has closed
         load = functools.cache(functools.partial(pickle.loads, connection.recv_bytes()))
         while True:
             try:

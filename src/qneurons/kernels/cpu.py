@@ -225,7 +225,7 @@ def _bind(library: ctypes.CDLL) -> Any:
     return library.qneurons_apply
 
 
-def _raise_if_failed(failed: int, *_: Any) -> None:
+def _raise_if_failed(failed: Any, *_: Any) -> Any:
     if failed:
         raise MemoryError
 
