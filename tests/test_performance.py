@@ -25,7 +25,10 @@ def test_the_readme_says_what_a_small_network_takes():
     readme = " ".join(performance.README.read_text().split())
     for which, words in (
         ("evaluation, MNIST-CNN, batch 64", "evaluation of the MNIST-CNN takes {} times as long"),
-        ("evaluation as a CUDA graph, MNIST-CNN, batch 64", "but {} times when it is replayed as a CUDA graph"),
+        (
+            "evaluation as a CUDA graph, MNIST-CNN, batch 64",
+            "but {} times when it is replayed as a CUDA graph",
+        ),
     ):
         ratios = [
             float(row["to_plain"])

@@ -26,8 +26,24 @@ def of_small_gpt(small_gpt, modern):
         **{("gelu", annealed): "worse", ("relu", annealed): "worse", ("silu", annealed): "unclear"},
         **{("relu", "relu2"): "better", ("relu", "rrelu"): "worse"},
     }
-    noise = estimate(paired(finals["gelu", "c0.1"], finals["gelu", "limit"]).values())
-    assert noise.low < 0 < noise.high
+    common = small_gpt.over_base_common
+    assert {cell: row.outcome for cell, row in common.items() if row} == outcomes | {
+        **{("relu", setting): "unclear" for setting in (annealed, "relu2")},
+        **{("gelu", annealed): "unclear", ("silu", annealed): "better"},
+    }
+    (rate,) = {small_gpt.chosen["gelu", s][1] for s in ("base", "limit", "c0.1")}
+    assert rate == small_gpt.task.middle_rate
+    for f in ("gelu", "silu"):
+        noise, large = (
+            estimate(
+                paired(small_gpt.finals_common[f, s], small_gpt.finals_common[f, "limit"]).values()
+            )
+            for s in ("c0.1", annealed)
+        )
+        assert noise.low < 0 < noise.high
+        assert large.low > 0
+    ends = {cell: final.estimate.mean for cell, final in small_gpt.finals_common.items()}
+    assert min(ends, key=ends.get) == ("gelu", "limit")
     means = {cell: final.estimate.mean for cell, final in finals.items()}
     rivals = {cell: mean for cell, mean in means.items() if cell[1] in modern[0].RIVALS}
     assert min(means, key=means.get) == ("gelu", "limit")
@@ -54,10 +70,12 @@ def of_small_gpt(small_gpt, modern):
             f"a GPT of {sum(part.numel() for part in network.parameters()):,} parameters",
             f"by the limit {nats(gains['gelu', 'limit'].gain, 4)} nats, and by "
             f"{nats(gains['gelu', 'c0.1'].gain, 4)} nats",
-            f"by the limit {nats(gains['silu', 'limit'].gain, 3)} nats, and by "
+            f"by the limit {nats(common['silu', 'limit'].gain, 4)} nats at the common rate, and "
+            f"{nats(gains['silu', 'limit'].gain, 3)} nats at the rates",
+            f"{nats(common['silu', 'c0.1'].gain, 4)} and "
             f"{nats(gains['silu', 'c0.1'].gain, 3)} nats",
-            f"the best of all {len(means)} settings**, with a loss of {best}. The best rival, "
-            f"ReLU², has {rival}",
+            f"the best of all {len(means)} settings**, with a loss of {best}, at the common rate "
+            f"too. The best rival, ReLU², has {rival} at its own rate",
             f"plain GELU, which has {plain}",
             f"takes {limit_s / base_s:.2f} times as long as",
             "chose the rate 0.02 for",
