@@ -336,7 +336,7 @@ def publish(name, task, store):
     if summaries:
         page = f"results/modern/{name}/report.md"
         texts.append(
-            f"{summaries[0].note} [All settings in their order]({page}), also RReLU and ReLU², "
+            f"{summaries[0].note} [All settings in their order]({page}), also the rivals of ReLU, "
             "with time and memory."
         )
     return "\n\n".join(texts)

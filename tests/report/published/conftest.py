@@ -58,6 +58,11 @@ def small_gpt(modern):
     return outcome_of(modern, "gpt-small")
 
 
+@pytest.fixture
+def long_gpt(modern):
+    return outcome_of(modern, "gpt-long")
+
+
 @pytest.fixture(scope="session")
 def study():
     return load_study("paper")
