@@ -81,7 +81,7 @@ def test_the_docs_say_how_many_trainings_there_are(unpatched):
     assert list(unpatched.TASKS) == ["cifar", "gpt", "gpt-small", "gpt-long", "digits"]
     each, small, longer = settings[0], *settings[2:4]
     assert settings == (each, each, small, longer, each)
-    assert f"That makes {each} settings of each network" in text
+    assert f"That makes {each} settings of each of the three" in text
     assert f"has the {small} settings of ReLU, GELU and SiLU" in text
     assert f"with {longer} of these settings" in text
     assert f"{each} trainings, of the small GPT {small}, and {longer} of its longer" in text

@@ -64,7 +64,7 @@ def of_small_gpt(small_gpt, modern):
     return {
         "README.md": [
             f"lowers GELU's test loss from {plain} to {best} nats per byte, a gain of "
-            f"{nats(gains['gelu', 'limit'].gain, 4)}, and is the best of {len(means)} settings",
+            f"{nats(gains['gelu', 'limit'].gain, 4)}, the lowest mean of {len(means)} settings",
         ],
         "RESULTS.md": [
             f"a GPT of {sum(part.numel() for part in network.parameters()):,} parameters",
@@ -74,11 +74,12 @@ def of_small_gpt(small_gpt, modern):
             f"{nats(gains['silu', 'limit'].gain, 3)} nats at the rates",
             f"{nats(common['silu', 'c0.1'].gain, 4)} and "
             f"{nats(gains['silu', 'c0.1'].gain, 3)} nats",
-            f"the best of all {len(means)} settings**, with a loss of {best}, at the common rate "
-            f"too. The best rival, ReLU², has {rival} at its own rate",
+            f"lowest mean of all {len(means)} settings**, a loss of {best}, at the common rate",
+            f"The best rival, ReLU², the square of ReLU, has {rival} at its own rate",
             f"plain GELU, which has {plain}",
             f"takes {limit_s / base_s:.2f} times as long as",
             "chose the rate 0.02 for",
+            f"there the limit has the rate {small_gpt.chosen['silu', 'limit'][1]}, and the common",
         ],
     }
 
@@ -99,11 +100,14 @@ def of_long_gpt(small_gpt, long_gpt):
     assert {cell[0] for cell, (_, rate) in long_gpt.chosen.items() if rate == max(task.rates)} == {
         "gelu"
     }
+    plain_rate, limit_rate = (long_gpt.chosen["silu", s][1] for s in ("base", "limit"))
+    assert not long_gpt.has_common
     assert (task.epochs, len(task.rates)) == (3 * small_gpt.task.epochs, 4)
     return [
         f"SiLU {nats(silu, 4)} nats, and GELU {nats(gelu, 4)} nats",
-        f"the best, of {len(means)} settings, with a loss of {best}. Plain GELU has {plain}, and "
-        f"ReLU², which is not significantly ahead of ReLU, has {rival}.",
+        f"the lowest mean of the {len(means)} settings, a loss of {best}. Plain GELU has {plain}, "
+        f"and ReLU², which is not significantly ahead of ReLU, has {rival}.",
+        f"SiLU has the rate {plain_rate}, and its limit {limit_rate}.",
     ]
 
 
