@@ -13,6 +13,7 @@ others torch and numpy alone. gpt-small and gpt-long are for a CPU.
 """
 
 import argparse
+import dataclasses
 import functools
 import math
 import shlex
@@ -20,7 +21,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -45,7 +45,7 @@ RIVALS = ("rrelu", "relu2")  # of ReLU
 Cell = tuple[str, str]  # activation and setting
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Task:
     """A training of examples/, and what is compared in it."""
 
@@ -85,6 +85,22 @@ class Task:
         return sorted(cells, key=lambda cell: cell[1] != BASE)
 
 
+SMALL_GPT = Task(
+    "A small GPT, trained on a CPU",
+    gpt.train,
+    gpt.load,
+    ("relu", "gelu", "silu"),
+    gpt.SIZES["small"].periods,
+    (0.005, 0.01, 0.02, 0.04),
+    (1000,),
+    range(10),
+    "val_loss",
+    "test_loss",
+    higher=False,
+    size="small",
+    timed="on one core of a machine that had other work too",
+)
+
 TASKS = {
     "cifar": Task(
         "A ResNet on CIFAR-10",
@@ -112,36 +128,15 @@ TASKS = {
         "test_loss",
         higher=False,
     ),
-    "gpt-small": Task(
-        "A small GPT, trained on a CPU",
-        gpt.train,
-        gpt.load,
-        ("relu", "gelu", "silu"),
-        gpt.SIZES["small"].periods,
-        (0.005, 0.01, 0.02, 0.04),
-        (1000,),
-        range(10),
-        "val_loss",
-        "test_loss",
-        higher=False,
-        size="small",
-        timed="on one core of a machine that had other work too",
-    ),
-    "gpt-long": Task(
-        "The small GPT, trained three times as long",
-        gpt.train,
-        gpt.load,
-        ("relu", "gelu", "silu"),
-        gpt.SIZES["long"].periods,
-        (0.0025, 0.005, 0.01, 0.02),
-        (1000,),
-        range(8),
-        "val_loss",
-        "test_loss",
-        higher=False,
+    "gpt-small": SMALL_GPT,
+    "gpt-long": dataclasses.replace(
+        SMALL_GPT,
+        title="The small GPT, trained three times as long",
+        epochs=gpt.SIZES["long"].periods,
+        rates=(0.0025, 0.005, 0.01, 0.02),
+        final_seeds=range(8),
         size="long",
         only=("limit", "relu2"),
-        timed="on one core of a machine that had other work too",
     ),
     "digits": Task(
         "A residual MLP on scikit-learn's digits",
