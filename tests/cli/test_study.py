@@ -85,6 +85,11 @@ def test_stores_are_joined(invoke, write_spec, train_with, fake_pack):
     told = "both: 12 runs; 48 epochs added, 0 there already\n"
     assert (result.exit_code, result.stdout) == (0, told), result.output
     assert len(Store.open("both").runs()) == 12
+    result = invoke("study", "merge", "elu", "--into", "none", "--min-epochs", 5)
+    assert (
+        result.stdout
+        == "none: 0 runs; 0 epochs added, 0 there already, 6 shorter records left out\n"
+    )
 
 
 def test_stores_that_disagree_are_not_joined(invoke, store, write_spec, train_with, fake_pack):

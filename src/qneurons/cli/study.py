@@ -195,16 +195,23 @@ app.command()(status)
 def merge_(
     sources: Annotated[list[Path], typer.Argument(metavar="STORE", help="Folders of stores.")],
     into: Annotated[Path, typer.Option(metavar="DIR", help="The store that gets everything.")],
+    min_epochs: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Leave out shorter records, unless the run diverged."
+        ),
+    ] = 1,
     debug: Debug = False,
 ) -> None:
     """Join stores, for example of several machines. Stores that disagree are refused."""
     with one_line_errors(debug):
         from qneurons.study.store import merge
 
-        merged = merge(sources, into)
+        merged = merge(sources, into, min_epochs=min_epochs)
+        short = f", {counted(merged.left_out, 'shorter record')} left out" * (min_epochs > 1)
         console().print(
-            f"{into}: {counted(merged.runs, 'run')}; "
-            f"{counted(merged.epochs_added, 'epoch')} added, {merged.epochs_equal:,} there already"
+            f"{into}: {counted(merged.runs, 'run')}; {counted(merged.epochs_added, 'epoch')} "
+            f"added, {merged.epochs_equal:,} there already{short}"
         )
 
 

@@ -78,6 +78,28 @@ def test_records_that_disagree_are_an_error_and_nothing_is_merged(tmp_path):
     assert not (tmp_path / "c").exists()
 
 
+def test_short_records_may_be_left_out(tmp_path):
+    """As of a machine that was lost before the training ended: the run was trained anew."""
+    whole, origin = new(tmp_path / "whole")
+    save(whole, origin, 1, 3)
+    lost, origin = new(tmp_path / "lost")
+    diverged = dataclasses.replace(RUNS[0], seed=9)
+    epochs = [
+        pretend.epoch(RUNS[1], 1, test_loss=0.7),
+        pretend.epoch(diverged, 1, diverged=True, test_loss=math.nan),
+    ]
+    lost.commit([RUNS[1], diverged], epochs, provenance=origin, state=None, epoch=1)
+    for order in (["lost", "whole"], ["whole", "lost"]):
+        sources, into = [tmp_path / name for name in order], tmp_path / f"from {order[0]}"
+        with pytest.raises(StudyError, match=r"disagree.*or with --min-epochs 3 all shorter"):
+            merge(sources, into)
+        assert merge(sources, into, min_epochs=3) == Merged(4, 10, 0, left_out=1)
+        assert Store.open(into).progress() == {**dict.fromkeys(IDS, 3), diverged.id: 1}
+    # What the target has already is kept, and must agree.
+    with pytest.raises(StudyError, match="disagree"):
+        merge([tmp_path / "whole"], tmp_path / "lost", min_epochs=3)
+
+
 def test_stores_of_two_precisions_are_not_merged(tmp_path):
     for name, precision, half in [("a", "fp32", RUNS[:1]), ("b", "bf16", RUNS[1:])]:
         store = Store.open(tmp_path / name, create=True)

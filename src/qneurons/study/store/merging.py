@@ -1,6 +1,6 @@
 """Merges stores, for example of several machines, into one."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,24 +12,30 @@ from qneurons.study.store.store import Store
 
 @dataclass(frozen=True)
 class Merged:
-    """The runs in the store after a merge, the epochs it added, and those found equal."""
+    """The runs in the store after a merge, the epochs it added, and those found equal.
+
+    ``left_out`` counts the records of sources that were too short.
+    """
 
     runs: int
     epochs_added: int
     epochs_equal: int
+    left_out: int = 0
 
 
-def merge(sources: Sequence[Path], into: Path) -> Merged:
+def merge(sources: Sequence[Path], into: Path, *, min_epochs: int = 1) -> Merged:
     """Merges stores into a new or existing one: the longest record of each run, with checkpoint.
 
     In the epochs that they share, the records of a run must agree in what both have evaluated,
     except for seconds and provenance. This is checked before anything is written. Merging again
-    changes nothing.
+    changes nothing. Records of fewer than ``min_epochs`` are left out of the sources, unless the
+    run has diverged.
     """
     stores = [Store.open(source, readonly=True) for source in sources]
-    _choose(stores)  # refuses stores that disagree before a new one is made
+    chosen = [(store, _long_enough(store, min_epochs)) for store in stores]
+    _choose(chosen)  # refuses stores that disagree before a new one is made
     target = Store.open(into, create=True)
-    ids = list(dict.fromkeys(id for store in stores for id in store.runs()))
+    ids = list(dict.fromkeys(id for _, of_store in chosen for id in of_store))
     # From here on no other process trains these runs, so nothing changes after the comparison.
     with target.reserve(ids) as reservation:
         if taken := [id for id in ids if id not in reservation.ids]:
@@ -38,12 +44,12 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
                 f"another process (for example {taken[0]})",
                 "nothing was merged, try again when it has ended",
             )
-        best, equal = _choose([target, *stores])
+        best, equal = _choose([(target, target.runs()), *chosen])
         added = 0
-        for store in stores:
+        for store, of_store in chosen:
             resumable = store.resumable()
             groups: dict[str, list[str]] = {}  # by checkpoint file, so that packs stay together
-            for id in store.runs():
+            for id in of_store:
                 if best[id] is store:
                     file = store.records.saved[id].file if resumable[id] else ""
                     groups.setdefault(file, []).append(id)
@@ -51,18 +57,25 @@ def merge(sources: Sequence[Path], into: Path) -> Merged:
                 added += _copy(group, store, target, resumable[group[0]])
         for store in stores:
             target.add_plan(store.plan())
-    return Merged(len(target.runs()), added, equal)
+    left_out = sum(len(store.runs()) - len(of_store) for store, of_store in chosen)
+    return Merged(len(target.runs()), added, equal, left_out)
 
 
-def _choose(stores: Sequence[Store]) -> tuple[dict[str, Store], int]:
+def _long_enough(store: Store, min_epochs: int) -> list[str]:
+    """The runs of a store that have so many epochs or have diverged."""
+    diverged = store.diverged()
+    return [id for id, done in store.progress().items() if done >= min_epochs or id in diverged]
+
+
+def _choose(chosen: Sequence[tuple[Store, Collection[str]]]) -> tuple[dict[str, Store], int]:
     """For every run the first store with the longest record; how many epochs were compared."""
-    _check_conditions(stores)
+    _check_conditions([store for store, _ in chosen])
     best: dict[str, Store] = {}
     reached: dict[str, tuple[int, int]] = {}  # recorded and resumable epochs
     equal = 0
-    for store in stores:
+    for store, ids in chosen:
         progress, resumable = store.progress(), store.resumable()
-        for id in progress:
+        for id in ids:
             if id in best:
                 equal += _count_equal(id, best[id], store)
             here = progress[id], resumable[id]
@@ -96,9 +109,17 @@ def _count_equal(id: str, one: Store, other: Store) -> int:
             raise StudyError(
                 f"stores {one.folder} and {other.folder} disagree on run {id} "
                 f"({one.records.runs[id]}), epoch {a[EPOCH]}: {names[0]} is {x} and {y}",
-                "nothing was merged, leave one of the two out",
+                "nothing was merged, leave one of the two out" + _unless_short(id, one, other),
             )
     return len(pairs)
+
+
+def _unless_short(id: str, one: Store, other: Store) -> str:
+    """The other remedy, if one record was broken off."""
+    here, there = (store.progress()[id] for store in (one, other))
+    if here == there:
+        return ""
+    return f", or with --min-epochs {max(here, there)} all shorter records"
 
 
 def _copy(ids: Sequence[str], source: Store, target: Store, epoch: int) -> int:
