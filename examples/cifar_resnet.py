@@ -53,7 +53,7 @@ class Size:
 
 SIZES = {
     "full": Size((64, 256, 256), epochs=18, batch=1000, num_train=45_000, num_test=10_000),
-    "small": Size((16, 32, 32), epochs=4, batch=100, num_train=4000, num_test=2000),
+    "small": Size((16, 32, 32), epochs=6, batch=100, num_train=15_000, num_test=5000),
     "tiny": Size((4, 4, 4), epochs=2, batch=50, num_train=200, num_test=50),
 }
 

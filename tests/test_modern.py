@@ -8,6 +8,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
+import torch
 from torch import nn
 
 from qneurons.study.errors import StudyError
@@ -66,41 +67,45 @@ def finished(modern, store):
 
 
 def test_the_docs_say_how_many_trainings_there_are(unpatched):
-    text = " ".join((ROOT / "docs/modern-networks.md").read_text().split())
-    settings, searches, finals = zip(
-        *(
-            (
-                len(task.cells),
-                len(task.cells) * (len(task.search_seeds) * len(task.rates) - 1),
-                len(task.cells) * len(task.final_seeds),
-            )
-            for task in unpatched.TASKS.values()
-        ),
-        strict=True,
-    )
-    assert list(unpatched.TASKS) == ["cifar", "gpt", "gpt-small", "gpt-long", "digits"]
-    each, small, longer = settings[0], *settings[2:4]
-    assert settings == (each, each, small, longer, each)
-    assert f"That makes {each} settings of each of the three" in text
-    assert f"has the {small} settings of ReLU, GELU and SiLU" in text
-    assert f"with {longer} of these settings" in text
-    assert f"{each} trainings, of the small GPT {small}, and {longer} of its longer" in text
-    form = "{}, {}, {} (the small GPT), {} (trained longer) and {}"
-    assert f"so there are {form.format(*searches)} more" in text
-    assert f"{form.format(*finals)} trainings. So the rate" in text
+    text = (ROOT / "docs/modern-networks.md").read_text()
+    _, _, rows = text.partition("trainings before the fourth stage |\n")
+    tasks = unpatched.TASKS
+    assert f"That makes {len(tasks['cifar'].cells)}\nsettings." in text
+    assert f"with {len(tasks['gpt-long'].cells)} of the settings" in text
+    for (name, task), line in zip(tasks.items(), rows.splitlines()[1:], strict=False):
+        counts = map(len, (task.cells, task.rates, task.search_seeds, task.final_seeds))
+        settings, rates, searched, compared = counts
+        trained = settings * (rates * searched + compared)
+        cells = f"`{name}`", settings, rates, searched, compared, f"{trained:,}"
+        assert line == f"| {' | '.join(map(str, cells))} |"
 
 
-def test_the_docs_describe_the_small_gpt(unpatched):
+def test_the_docs_describe_the_small_networks(unpatched):
+    def num_parameters(model):
+        return f"{sum(part.numel() for part in model.parameters() if part.requires_grad):,}"
+
     text = " ".join((ROOT / "docs/modern-networks.md").read_text().split())
-    gpt = unpatched.gpt
-    size = gpt.SIZES[unpatched.TASKS["gpt-small"].size]
-    num = sum(part.numel() for part in gpt.GPT(size, nn.GELU).parameters())
-    assert f"{size.layers} layers of width {size.width}, {num:,} parameters" in text
+    gpt, tasks = unpatched.gpt, unpatched.TASKS
+    size = gpt.SIZES[tasks["gpt-small"].size]
+    parameters = num_parameters(gpt.GPT(size, nn.GELU))
+    assert f"{size.layers} layers of width {size.width}, {parameters} parameters" in text
     steps = size.periods * size.steps
     assert f"{steps:,} steps of {size.batch} windows of {size.context} bytes" in text
-    longer = gpt.SIZES[unpatched.TASKS["gpt-long"].size]
+    longer = gpt.SIZES[tasks["gpt-long"].size]
     assert longer == dataclasses.replace(size, periods=3 * size.periods)
-    assert f"trains it for {3 * steps:,} steps" in text
+    assert f"is trained for {3 * steps:,} steps" in text
+    resnet = unpatched.cifar_resnet
+    size = resnet.SIZES[tasks["cifar-small"].size]
+    parameters = num_parameters(resnet.ResNet(size.widths, nn.GELU, torch.zeros(24, 3, 2, 2)))
+    *widths, last = size.widths
+    steps = size.epochs * size.num_train // size.batch
+    for phrase in (
+        f"widths of {', '.join(map(str, widths))} and {last}, and {parameters} parameters",
+        f"sees {size.num_train:,} images in {size.epochs} epochs, {steps} steps of {size.batch} ",
+        f"The last {resnet.NUM_VALIDATION:,} training images choose the rate, and the first "
+        f"{size.num_test:,} of the test set are the test",
+    ):
+        assert phrase in text
 
 
 def test_a_size_other_than_full_is_a_parameter_of_its_trials(unpatched):
@@ -108,7 +113,7 @@ def test_a_size_other_than_full_is_a_parameter_of_its_trials(unpatched):
         name: {dict(spec.params).get("size") for spec in unpatched.plan(task, "cost", {})}
         for name, task in unpatched.TASKS.items()
     }
-    small = {"gpt-small": {"small"}, "gpt-long": {"long"}}
+    small = {"cifar-small": {"small"}, "gpt-small": {"small"}, "gpt-long": {"long"}}
     assert sizes == {"cifar": {None}, "gpt": {None}, **small, "digits": {None}}
 
 
