@@ -41,7 +41,7 @@ def check(text, phrases):
     for phrase in phrases:
         missing += [phrase] * (phrase not in text)
         text = text.replace(phrase, " ")
-    assert not missing
+    assert not missing, "\n".join(missing)
     assert not re.findall(r"\S*\d\S*", text)
 
 

@@ -1,5 +1,7 @@
 """What decided the defaults, and what the docs recommend."""
 
+from collections import defaultdict
+
 import polars as pl
 import pytest
 
@@ -30,7 +32,7 @@ def test_what_decided_the_default_of_evaluation(frame):
     assert ends["lam"].max() < 0.18
     assert all(abs(gain.mean) < 0.1 for *_, gain in gains_of_modes(ends, "_limit", ""))
     losses = gains_of_modes(ends, "_limit", "", "test_loss")
-    assert all(gain.mean < 0.5 or gain.low <= 0 for *_, gain in losses)  # × 100
+    assert all(gain.mean < 0.8 or gain.low <= 0 for *_, gain in losses)  # × 100
 
     gains = {
         (network, activation, epoch, dropout): gain
@@ -38,8 +40,9 @@ def test_what_decided_the_default_of_evaluation(frame):
             frame.filter(setting="a9"), "_limit", ""
         )
     }
-    unclear = gains["cifar-cnn", "elu", 20, False]
-    assert unclear.low < 0 < unclear.high
+    for unclear in (("elu", 20, False), ("softplus", 20, True)):
+        gain = gains["cifar-cnn", *unclear]
+        assert gain.low < 0 < gain.high
     a9 = {key: gain.mean for key, gain in gains.items()}
     at_20 = [gain for key, gain in a9.items() if key[::2] == ("mnist-mlp", 20)]  # λ = 0.86
     assert len(at_20) == 8
@@ -57,17 +60,20 @@ def test_what_decided_the_default_of_evaluation(frame):
         for (network, activation, _, epoch), _, gain in of_means
         if network.endswith("cnn") and epoch in (1, 5, 20) and gain.high < 0  # λ = 9, 3, 0.86
     }
-    assert worse == {(f, epoch) for f in ("elu", "tanh") for epoch in (1, 5, 20)} | {("relu", 1)}
+    assert worse == {(f, epoch) for f in CURVED for epoch in (1, 5, 20)} | {("relu", 1)}
     modes = gains_of_modes(frame, "_mean", "_limit", by=())
-    ahead = {
-        (activation, lam)
-        for (network, activation, *_), lam, gain in modes
-        if gain.low > 0 and gain.mean > 0.1 and (network, activation) != ("mnist-cnn", "tanh")
-        if gain.n == 10  # in some epochs only older runs were evaluated in all modes
-    }
-    assert min(lam for name, lam in ahead if name == "relu") == 1.5
-    assert min(lam for name, lam in ahead if name == "tanh") == 5
-    assert {name for name, _ in ahead} == {"relu", "tanh"}
+    ahead = defaultdict(set)
+    for (network, activation, *_), lam, gain in modes:
+        # In some epochs only older runs were evaluated in all modes.
+        if gain.n == 10 and gain.low > 0 and gain.mean > 0.1:
+            ahead[activation].add((network, lam))
+    ahead["tanh"] -= {found for found in ahead["tanh"] if found[0] == "mnist-cnn"}
+    assert ahead.keys() == {"relu", "tanh", "softplus"}
+    assert min(lam for _, lam in ahead["relu"]) == 1.5
+    assert min(lam for _, lam in ahead["tanh"]) == 5
+    assert {network for network, _ in ahead["softplus"]} == {"cifar-cnn"}
+    ends = min(ahead["softplus"]), max(ahead["softplus"])
+    assert [round(lam, 1) for _, lam in ends] == [0.3, 0.5]
 
 
 def test_what_decided_the_default_of_lam(publish, frame):
@@ -107,8 +113,10 @@ def test_what_decided_which_setting_to_try_first(questions, results):
 
     assert all("a9" in found for found in better(CURVED, dropout=False).values())
     with_dropout = better(("elu", "softplus"), dropout=True)
-    assert all("limit" in found for found in with_dropout.values())
-    (cifar,) = (cell for cell in with_dropout if cell.dataset == "cifar10")
+    but = [cell for cell, found in with_dropout.items() if "limit" not in found]
+    assert [(cell.network, cell.activation) for cell in but] == [("mnist-cnn", "softplus")]
+    assert all("a9" in found for found in with_dropout.values())
+    cifar, *_ = (cell for cell in with_dropout if cell.dataset == "cifar10")
     assert not any(better(("relu",), dropout=True).values())
     of_tanh = {cell.network: found for cell, found in better(("tanh",), dropout=True).items()}
     assert of_tanh == {

@@ -63,6 +63,16 @@ def test_what_brings_the_gain(results):
     assert ahead == {("mnist-cnn", False)}
     assert over_limit["mnist-mlp", False].gain.low > 0
     assert max(over_limit[network, True].gain.low for network, _ in over_limit) < 0
+    limit, noise = parts["cifar-cnn", "softplus", True]
+    assert noise.mean < 0.05 * limit.mean
+    for network in ("cifar-cnn", "mnist-cnn"):
+        (cell,) = (c for c in results.cells if (c.network, c.activation) == (network, "softplus"))
+        reference = "limit" if network == "cifar-cnn" else "base"
+        found = {
+            s: results.contrast(cell, s, reference).outcome
+            for s in filter(is_q, results.settings(cell))
+        }
+        assert [s for s, outcome in found.items() if outcome == "better"] == ["a9"]
     assert signs("mnist-mlp", "softplus", False) == (0, 0)
     assert signs("mnist-mlp", "softplus", True) == (1, 0)
 
