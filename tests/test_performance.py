@@ -38,6 +38,15 @@ def test_the_readme_says_what_a_small_network_takes():
         assert words.format(f"{min(ratios):.2f} to {max(ratios):.2f}") in readme
 
 
+def test_the_page_says_what_a_compiled_step_takes():
+    ratios = [
+        float(row["to_plain"])
+        for (*_, variant, which), row in performance.last_rows("cuda").items()
+        if (variant, which) == ("qneurons", "training step, MNIST-CNN, batch 64")
+    ]
+    assert f"takes {min(ratios):.2f} to {max(ratios):.2f} times" in performance.PAGE.read_text()
+
+
 def test_the_page_has_the_table_of_the_last_rows():
     page = performance.PAGE.read_text()
     for device in performance.SIZES:
