@@ -101,7 +101,8 @@ def test_the_docs_describe_the_small_networks(unpatched):
     steps = size.epochs * size.num_train // size.batch
     for phrase in (
         f"widths of {', '.join(map(str, widths))} and {last}, and {parameters} parameters",
-        f"sees {size.num_train:,} images in {size.epochs} epochs, {steps} steps of {size.batch} ",
+        f"trains on {size.num_train:,} images for {size.epochs} epochs, "
+        f"{steps} steps of {size.batch} images",
         f"The last {resnet.NUM_VALIDATION:,} training images choose the rate, and the first "
         f"{size.num_test:,} of the test set are the test",
     ):

@@ -198,7 +198,7 @@ def merge_(
     min_epochs: Annotated[
         int,
         typer.Option(
-            metavar="N", min=1, help="Leave out shorter records, unless the run diverged."
+            metavar="N", min=1, help="Leave out records of fewer epochs, but not of diverged runs."
         ),
     ] = 1,
     debug: Debug = False,

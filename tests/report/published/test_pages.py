@@ -59,7 +59,7 @@ def test_the_whole_cells_are_those_that_the_page_names(results):
             if cell.network == network:
                 names[cell.dropout].append(NAMES.get(cell.activation, cell.activation))
         free, dropped = (f"{', '.join(others)} and {last}" for *others, last in names.values())
-        assert f"cells ({free} without dropout, {dropped} with dropout)" in text
+        assert f"cells ({free} without dropout; {dropped} with dropout)" in text
 
 
 def test_only_cells_in_which_every_run_has_ended_are_published(publish):

@@ -43,13 +43,13 @@ def test_merging_counts_and_merging_again_changes_nothing(tmp_path):
     store, origin = new(tmp_path / "a")
     save(store, origin, 1, 2)
     save(store, store.begin({"device": "another"}), 3, 3)
-    assert merge([tmp_path / "a"], tmp_path / "c") == Merged(3, 9, 0)
+    assert merge([tmp_path / "a"], tmp_path / "c") == Merged(3, 9, 0, 0)
     before = (tmp_path / "c" / "journal.jsonl").read_bytes()
-    assert merge([tmp_path / "a", tmp_path / "c"], tmp_path / "c") == Merged(3, 0, 18)
+    assert merge([tmp_path / "a", tmp_path / "c"], tmp_path / "c") == Merged(3, 0, 18, 0)
     assert (tmp_path / "c" / "journal.jsonl").read_bytes() == before
     assert_holds(Store.open(tmp_path / "c"), 3)
     save(store, origin, 4, 4, keep=False)
-    assert merge([tmp_path / "a"], tmp_path / "c") == Merged(3, 3, 9)
+    assert merge([tmp_path / "a"], tmp_path / "c") == Merged(3, 3, 9, 0)
     merged = Store.open(tmp_path / "c")
     assert merged.progress() == dict.fromkeys(IDS, 4)
     assert files(tmp_path / "c") == []
@@ -91,9 +91,11 @@ def test_short_records_may_be_left_out(tmp_path):
     lost.commit([RUNS[1], diverged], epochs, provenance=origin, state=None, epoch=1)
     for order in (["lost", "whole"], ["whole", "lost"]):
         sources, into = [tmp_path / name for name in order], tmp_path / f"from {order[0]}"
-        with pytest.raises(StudyError, match=r"disagree.*or with --min-epochs 3 all shorter"):
+        with pytest.raises(
+            StudyError, match=r"disagree.*or records that broke off by --min-epochs"
+        ):
             merge(sources, into)
-        assert merge(sources, into, min_epochs=3) == Merged(4, 10, 0, left_out=1)
+        assert merge(sources, into, min_epochs=3) == Merged(4, 10, 0, 1)
         assert Store.open(into).progress() == {**dict.fromkeys(IDS, 3), diverged.id: 1}
     # What the target has already is kept, and must agree.
     with pytest.raises(StudyError, match="disagree"):
@@ -117,7 +119,7 @@ def test_equal_losses_that_are_not_finite_agree(tmp_path):
         store, origin = new(tmp_path / name)
         lost = [pretend.epoch(run, 1, train_loss=nan, diverged=True) for run in RUNS]
         store.commit(RUNS, lost, provenance=origin, state=None, epoch=1)
-    assert merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c") == Merged(3, 3, 3)
+    assert merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c") == Merged(3, 3, 3, 0)
 
 
 def test_what_one_store_did_not_evaluate_agrees(tmp_path):
@@ -125,7 +127,7 @@ def test_what_one_store_did_not_evaluate_agrees(tmp_path):
     b, origin = new(tmp_path / "b")
     epochs = [dataclasses.replace(e, train_loss=math.nan) for e in pretend.epochs(RUNS, 1, 4)]
     b.commit(RUNS, epochs, provenance=origin, state=None, epoch=4)
-    assert merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c") == Merged(3, 12, 6)
+    assert merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c") == Merged(3, 12, 6, 0)
 
 
 def test_a_run_that_diverged_in_one_store_only_disagrees(tmp_path):
@@ -140,7 +142,7 @@ def test_a_run_that_diverged_in_one_store_only_disagrees(tmp_path):
 
 def test_the_sources_of_a_merge_are_only_read(guarded):
     with tempfile.TemporaryDirectory() as folder:
-        assert merge([guarded], Path(folder, "c")) == Merged(3, 3, 0)
+        assert merge([guarded], Path(folder, "c")) == Merged(3, 3, 0, 0)
 
 
 def test_merging_what_is_no_store_is_an_error(tmp_path):
@@ -156,7 +158,7 @@ def test_merging_into_runs_that_another_process_trains_is_refused(tmp_path):
     with target.reserve([IDS[1]]), pytest.raises(StudyError, match=rf"1 of .*3.*{IDS[1]}"):
         merge([tmp_path / "a"], tmp_path / "b")
     assert_holds(Store.open(tmp_path / "b"), 2)
-    assert merge([tmp_path / "a"], tmp_path / "b") == Merged(3, 6, 6)
+    assert merge([tmp_path / "a"], tmp_path / "b") == Merged(3, 6, 6, 0)
     assert_holds(Store.open(tmp_path / "b"), 4)
 
 
@@ -172,7 +174,7 @@ def test_epochs_that_are_trained_while_stores_are_read_are_not_lost(tmp_path, mo
         return reserve(store, ids)
 
     monkeypatch.setattr(Store, "reserve", reserve_late)
-    assert merge([tmp_path / "a"], tmp_path / "b") == Merged(3, 0, 9)
+    assert merge([tmp_path / "a"], tmp_path / "b") == Merged(3, 0, 9, 0)
     assert_holds(Store.open(tmp_path / "b"), 8)
 
 

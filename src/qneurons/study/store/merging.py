@@ -14,13 +14,13 @@ from qneurons.study.store.store import Store
 class Merged:
     """The runs in the store after a merge, the epochs it added, and those found equal.
 
-    ``left_out`` counts the records of sources that were too short.
+    ``left_out`` counts the records of sources that had fewer than ``min_epochs``.
     """
 
     runs: int
     epochs_added: int
     epochs_equal: int
-    left_out: int = 0
+    left_out: int
 
 
 def merge(sources: Sequence[Path], into: Path, *, min_epochs: int = 1) -> Merged:
@@ -28,14 +28,14 @@ def merge(sources: Sequence[Path], into: Path, *, min_epochs: int = 1) -> Merged
 
     In the epochs that they share, the records of a run must agree in what both have evaluated,
     except for seconds and provenance. This is checked before anything is written. Merging again
-    changes nothing. Records of fewer than ``min_epochs`` are left out of the sources, unless the
-    run has diverged.
+    changes nothing. Of the sources, records of fewer than ``min_epochs`` are not merged, unless
+    the run diverged.
     """
     stores = [Store.open(source, readonly=True) for source in sources]
-    chosen = [(store, _long_enough(store, min_epochs)) for store in stores]
-    _choose(chosen)  # refuses stores that disagree before a new one is made
+    merged = [(store, _long_enough(store, min_epochs)) for store in stores]
+    _choose(merged)  # refuses stores that disagree before a new one is made
     target = Store.open(into, create=True)
-    ids = list(dict.fromkeys(id for _, of_store in chosen for id in of_store))
+    ids = list(dict.fromkeys(id for _, of_store in merged for id in of_store))
     # From here on no other process trains these runs, so nothing changes after the comparison.
     with target.reserve(ids) as reservation:
         if taken := [id for id in ids if id not in reservation.ids]:
@@ -44,9 +44,9 @@ def merge(sources: Sequence[Path], into: Path, *, min_epochs: int = 1) -> Merged
                 f"another process (for example {taken[0]})",
                 "nothing was merged, try again when it has ended",
             )
-        best, equal = _choose([(target, target.runs()), *chosen])
+        best, equal = _choose([(target, target.runs()), *merged])
         added = 0
-        for store, of_store in chosen:
+        for store, of_store in merged:
             resumable = store.resumable()
             groups: dict[str, list[str]] = {}  # by checkpoint file, so that packs stay together
             for id in of_store:
@@ -57,7 +57,7 @@ def merge(sources: Sequence[Path], into: Path, *, min_epochs: int = 1) -> Merged
                 added += _copy(group, store, target, resumable[group[0]])
         for store in stores:
             target.add_plan(store.plan())
-    left_out = sum(len(store.runs()) - len(of_store) for store, of_store in chosen)
+    left_out = sum(len(store.runs()) - len(of_store) for store, of_store in merged)
     return Merged(len(target.runs()), added, equal, left_out)
 
 
@@ -109,17 +109,10 @@ def _count_equal(id: str, one: Store, other: Store) -> int:
             raise StudyError(
                 f"stores {one.folder} and {other.folder} disagree on run {id} "
                 f"({one.records.runs[id]}), epoch {a[EPOCH]}: {names[0]} is {x} and {y}",
-                "nothing was merged, leave one of the two out" + _unless_short(id, one, other),
+                "nothing was merged, leave one of the two out, or records that broke off by "
+                "--min-epochs",
             )
     return len(pairs)
-
-
-def _unless_short(id: str, one: Store, other: Store) -> str:
-    """The other remedy, if one record was broken off."""
-    here, there = (store.progress()[id] for store in (one, other))
-    if here == there:
-        return ""
-    return f", or with --min-epochs {max(here, there)} all shorter records"
 
 
 def _copy(ids: Sequence[str], source: Store, target: Store, epoch: int) -> int:
