@@ -122,7 +122,7 @@ TASKS = {
         cifar_resnet.load,
         ("relu", "gelu", "silu"),
         cifar_resnet.SIZES["small"].epochs,
-        (0.75, 1.5, 3.0, 6.0),
+        (0.75, 1.5, 3.0, 6.0, 12.0),
         (1000,),
         range(10),
         "val_accuracy",
