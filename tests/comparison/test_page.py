@@ -147,6 +147,17 @@ def test_gains_are_drawn_in_points(results):
     assert dots.get_ydata() == pytest.approx([2.0] * 6)
 
 
+def test_a_setting_far_beyond_the_others_is_a_number_at_the_border():
+    shifts = {"base": 0, "c0.1": 0.02, "a1": -0.01, "limit": 0.01, "relu2": -0.7}
+    trials, arms = make_trials({name: numbers(shift) for name, shift in shifts.items()}, epochs=4)
+    rows = Results(trials, arms, [()], Metrics()).at_best()
+    (ax,) = draw_gains(rows, setting_styles(list(shifts))).axes
+    low, high = ax.get_ylim()
+    assert -5 < low < high < 5
+    assert [text.get_text() for text in ax.texts] == ["−70"]
+    assert len(ax.get_xticklabels()) == 4
+
+
 def test_the_page_has_the_answer_first_and_everything_else(tuned, tmp_path):
     origin = {"device": "a <device>", "command": "my.py"}
     page = write_comparison(tmp_path, "my-model", tuned, [origin], {"seed 9, a1": "Boom"}, 30)

@@ -1,6 +1,7 @@
 """The tables, figures and page of a comparison."""
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -51,6 +52,8 @@ from qneurons.study.runs import counted
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+BORDER = "What is far beyond the others is a number at the border."
+FAR = 10  # times the median gain: what is farther is written at the border, not drawn
 EVALUATION = (
     "q-activations are evaluated in the limit, unless the training converts with another eval_mode."
 )
@@ -155,6 +158,9 @@ def draw_gains(rows: Sequence[Row], styles: Mapping[str, Style]) -> "Figure":
     rows = [row for row in rows if row.contrast is not None]
     metric = rows[0].final.metric
     scale = 100 if metric.percent else 1
+    sizes = [abs(row.contrast.gain.mean) for row in rows if row.contrast and row.contrast.gain.n]
+    # One arm that learns nothing would flatten all others.
+    far = FAR * statistics.median(sizes or [0]) or math.inf
     with matplotlib.rc_context(LOOK):
         figure = new_figure(max(0.8 * len(rows) + 1.6, 3.8), 2.8)
         ax = figure.subplots()
@@ -164,6 +170,11 @@ def draw_gains(rows: Sequence[Row], styles: Mapping[str, Style]) -> "Figure":
         for x, row in enumerate(rows):
             assert row.contrast is not None
             gain, style = row.contrast.gain, styles[row.arm.name]
+            if gain.n and abs(gain.mean) > far:
+                text = f"{scale * gain.mean:+.3g}".replace("-", "−")
+                y, of_axes = 0.03 if gain.mean < 0 else 0.9, ax.get_xaxis_transform()
+                ax.text(x, y, text, transform=of_axes, ha="center", color=style.colour)
+                continue
             dots = [scale * value for value in row.contrast.gains_by_seed.values()]
             ax.plot([x + 0.15] * len(dots), dots, ".", ms=4, alpha=0.4, color=style.colour)
             half = scale * (gain.high - gain.mean) if gain.n > 1 else 0
@@ -235,7 +246,9 @@ def make_sections(
     if has_grid:
         shared = ", ".join(params_texts(results.grid[results.best[results.arms[0]]]))
         tables += [gain_table(common, f", all settings at {shared}"), grid_table(results)]
-    caption = "Gain over base: mean over seeds with 95 % t-interval, and a dot for every seed."
+    caption = (
+        f"Gain over base: mean over seeds with 95 % t-interval, and a dot for every seed. {BORDER}"
+    )
     gains = Drawing("gains", gains_alt(rows), caption, draw_gains(rows, styles))
     caption = (
         "Means over seeds, smoothed over a tenth of the epochs (raw values are faint). The "

@@ -59,6 +59,11 @@ def small_gpt(modern):
 
 
 @pytest.fixture
+def small_resnet(modern):
+    return outcome_of(modern, "cifar-small")
+
+
+@pytest.fixture
 def long_gpt(modern):
     return outcome_of(modern, "gpt-long")
 

@@ -4,6 +4,7 @@ import re
 import sys
 
 import pytest
+import torch
 from torch import nn
 
 from qneurons.report.contrasts import paired
@@ -64,7 +65,7 @@ def of_small_gpt(small_gpt, modern):
     return {
         "README.md": [
             f"lowers GELU's test loss from {plain} to {best} nats per byte, a gain of "
-            f"{nats(gains['gelu', 'limit'].gain, 4)}, the lowest mean of {len(means)} settings",
+            f"{nats(gains['gelu', 'limit'].gain, 4)}. None of the {len(means)} settings",
         ],
         "RESULTS.md": [
             f"a GPT of {sum(part.numel() for part in network.parameters()):,} parameters",
@@ -80,6 +81,59 @@ def of_small_gpt(small_gpt, modern):
             f"takes {limit_s / base_s:.2f} times as long as",
             "chose the rate 0.02 for",
             f"there the limit has the rate {small_gpt.chosen['silu', 'limit'][1]}, and the common",
+        ],
+    }
+
+
+@pytest.fixture
+def of_small_resnet(publish, small_resnet, modern):
+    """What RESULTS and README say of the small ResNet, after a look at the outcomes."""
+    task, annealed = small_resnet.task, small_resnet.task.annealed
+    gains = {cell: row for cell, row in small_resnet.over_base.items() if row}
+    outcomes = {cell: row.outcome for cell, row in gains.items()}
+    assert outcomes == {
+        **{("gelu", setting): "worse" for setting in ("limit", "c0.1", annealed)},
+        **{("silu", "limit"): "unclear", ("silu", "c0.1"): "unclear", ("silu", annealed): "worse"},
+        **{("relu", annealed): "unclear", ("relu", "rrelu"): "worse", ("relu", "relu2"): "worse"},
+    }
+    means = {cell: final.estimate.mean for cell, final in small_resnet.finals.items()}
+    assert max(means, key=means.get) == ("gelu", "base")
+    chosen = {cell: rate for cell, (_, rate) in small_resnet.chosen.items()}
+    smaller, small, equal, large, larger = task.rates
+    assert {chosen[cell] for cell in (("silu", "base"), ("silu", "limit"))} == {large}
+    assert not small_resnet.has_common
+
+    def searched(*cell):
+        """By rate, the validation accuracy in the one seed of the search, in %."""
+        finished = small_resnet.store.finished
+        trials = (modern[0].modern.searched(task, cell, rate, finished) for rate in task.rates)
+        return [100 * trial.metrics[task.validation][-1] for (trial,) in trials]
+
+    assert max(searched("relu", "relu2")) < 15  # guessing has 10
+    pairs = zip(searched("silu", "limit"), searched("silu", "base"), strict=True)
+    ahead = [limit - plain for limit, plain in pairs]
+    assert abs(ahead[2]) < 0.3
+    resnet = modern[0].modern.cifar_resnet
+    network = resnet.ResNet(resnet.SIZES[task.size].widths, nn.GELU, torch.zeros(24, 3, 2, 2))
+    num_parameters = sum(part.numel() for part in network.parameters() if part.requires_grad)
+
+    def of(activation, setting):
+        return publish.interval(gains[activation, setting].gain, form="+.2f")
+
+    return {
+        "README.md": ["CIFAR-10", f"the limit loses, {of('gelu', 'limit')} points"],
+        "RESULTS.md": [
+            f"a ResNet of {num_parameters:,} parameters",
+            f"with the limit {of('gelu', 'limit')}, with {of('gelu', 'c0.1')}, and with "
+            f"{of('gelu', annealed)}",
+            f"from its limit, {of('silu', 'limit')}, nor from , {of('silu', 'c0.1')} after the",
+            f"loses {of('silu', annealed)}",
+            f"ahead of , {of('relu', annealed)}. RReLU loses {of('relu', 'rrelu')}",
+            f"highest mean**, {100 * means['gelu', 'base']:.2f} %",
+            f"at the rates {smaller} and {small} the limit of SiLU is ahead of SiLU, by "
+            f"{ahead[0]:.1f} and {ahead[1]:.1f} points. At {equal:g} they are about equal, and at "
+            f"{large:g} and {larger:g} it is behind, by {-ahead[3]:.1f} and {-ahead[4]:.1f}. Both "
+            f"are best at {large:g}",
         ],
     }
 
@@ -111,7 +165,9 @@ def of_long_gpt(small_gpt, long_gpt):
     ]
 
 
-def test_the_numbers_on_modern_networks(publish, digits, of_small_gpt, of_long_gpt):
+def test_the_numbers_on_modern_networks(
+    publish, digits, of_small_gpt, of_long_gpt, of_small_resnet
+):
     gains = {cell: row for cell, row in digits.over_base.items() if row and cell[1] != "rrelu"}
     better, worse = (
         {cell for cell, row in gains.items() if row.outcome == outcome}
@@ -133,6 +189,7 @@ def test_the_numbers_on_modern_networks(publish, digits, of_small_gpt, of_long_g
             "CIFAR-10",
             *of_small_gpt["RESULTS.md"],
             *of_long_gpt,
+            *of_small_resnet["RESULTS.md"],
             f"by the limit {publish.interval(elu)} points at the common rate, and "
             f"{publish.interval(gains['elu', 'limit'].gain)} points at the rates",
             f"by the limit {publish.interval(tanh)} points.",
@@ -145,6 +202,7 @@ def test_the_numbers_on_modern_networks(publish, digits, of_small_gpt, of_long_g
     )
     of_readme = [
         *of_small_gpt["README.md"],
+        *of_small_resnet["README.md"],
         f"the limit gains {publish.interval(elu)} points with ELU and "
         f"{publish.interval(tanh)} with tanh, at one learning rate",
         f"Plain GELU has the highest mean, {100 * mean:.2f} %",
