@@ -22,7 +22,7 @@ from modern import BASE, RIVALS, best_rate, missing, plan, searched
 from pages import bare_markdown, write_between
 
 from qneurons.comparison.arms import Arm
-from qneurons.comparison.page import BORDER, draw_gains, gain_table, gains_alt, meaning_of
+from qneurons.comparison.page import draw_gains, gain_table, gains_alt, gains_caption, meaning_of
 from qneurons.comparison.results import Row, final_values
 from qneurons.comparison.store import TrialStore
 from qneurons.provenance import versions
@@ -272,9 +272,7 @@ def draw(outcome):
     for f in outcome.task.activations:
         settings = outcome.task.settings(f)
         styles |= {named((f, s)): style for s, style in setting_styles(settings).items()}
-    caption = (
-        f"Gain over the plain activation: mean with 95 % t-interval, a dot for every seed. {BORDER}"
-    )
+    caption = gains_caption(rows, "the plain activation")
     return Drawing("gains", gains_alt(rows), caption, draw_gains(rows, styles))
 
 

@@ -13,8 +13,10 @@ from qneurons.comparison.page import (
     curves_of,
     draw_curves,
     draw_gains,
+    far_below,
     gain_table,
     gains_alt,
+    gains_caption,
     grid_table,
     meaning_of,
     summary_lines,
@@ -156,6 +158,17 @@ def test_a_setting_far_beyond_the_others_is_a_number_at_the_border():
     assert -5 < low < high < 5
     assert [text.get_text() for text in ax.texts] == ["−70"]
     assert len(ax.get_xticklabels()) == 4
+    assert gains_caption(rows).endswith(
+        "The loss of relu2 is a number at the border, far below the others."
+    )
+    *others, _ = rows
+    assert gains_caption(others).endswith("a dot for every seed.")
+
+
+def test_a_large_gain_is_drawn():
+    shifts = {"base": 0, "c0.1": 0.001, "a1": -0.001, "limit": 0.001, "a9": 0.1}
+    trials, arms = make_trials({name: numbers(shift) for name, shift in shifts.items()}, epochs=4)
+    assert far_below(Results(trials, arms, [()], Metrics()).at_best()) == []
 
 
 def test_the_page_has_the_answer_first_and_everything_else(tuned, tmp_path):

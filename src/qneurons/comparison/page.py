@@ -52,8 +52,7 @@ from qneurons.study.runs import counted
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BORDER = "What is far beyond the others is a number at the border."
-FAR = 10  # times the median gain: what is farther is written at the border, not drawn
+FAR = 10  # times what the median arm spans
 EVALUATION = (
     "q-activations are evaluated in the limit, unless the training converts with another eval_mode."
 )
@@ -151,6 +150,21 @@ def summary_lines(results: Results) -> list[str]:
     return lines
 
 
+def far_below(rows: Sequence[Row]) -> list[str]:
+    """Arms that would flatten all others in a figure, such as one that learns nothing."""
+    contrasts = {row.arm.name: row.contrast for row in rows if row.contrast is not None}
+    spans = [max(map(abs, c.gains_by_seed.values()), default=0.0) for c in contrasts.values()]
+    most = FAR * statistics.median(spans or [0.0])
+    return [name for name, c in contrasts.items() if -c.gain.mean > most > 0]
+
+
+def gains_caption(rows: Sequence[Row], base: str = "base") -> str:
+    text = f"Gain over {base}: mean over seeds with 95 % t-interval, and a dot for every seed."
+    if far := far_below(rows):
+        text += f" The loss of {listed(far)} is a number at the border, far below the others."
+    return text
+
+
 def draw_gains(rows: Sequence[Row], styles: Mapping[str, Style]) -> "Figure":
     """The gain of every arm over base, with its interval, and a dot for every seed."""
     import matplotlib
@@ -158,9 +172,7 @@ def draw_gains(rows: Sequence[Row], styles: Mapping[str, Style]) -> "Figure":
     rows = [row for row in rows if row.contrast is not None]
     metric = rows[0].final.metric
     scale = 100 if metric.percent else 1
-    sizes = [abs(row.contrast.gain.mean) for row in rows if row.contrast and row.contrast.gain.n]
-    # One arm that learns nothing would flatten all others.
-    far = FAR * statistics.median(sizes or [0]) or math.inf
+    far = far_below(rows)
     with matplotlib.rc_context(LOOK):
         figure = new_figure(max(0.8 * len(rows) + 1.6, 3.8), 2.8)
         ax = figure.subplots()
@@ -170,10 +182,9 @@ def draw_gains(rows: Sequence[Row], styles: Mapping[str, Style]) -> "Figure":
         for x, row in enumerate(rows):
             assert row.contrast is not None
             gain, style = row.contrast.gain, styles[row.arm.name]
-            if gain.n and abs(gain.mean) > far:
-                text = f"{scale * gain.mean:+.3g}".replace("-", "−")
-                y, of_axes = 0.03 if gain.mean < 0 else 0.9, ax.get_xaxis_transform()
-                ax.text(x, y, text, transform=of_axes, ha="center", color=style.colour)
+            if row.arm.name in far:
+                text, at_border = f"−{-scale * gain.mean:.3g}", ax.get_xaxis_transform()
+                ax.text(x, 0.03, text, transform=at_border, ha="center", color=style.colour)
                 continue
             dots = [scale * value for value in row.contrast.gains_by_seed.values()]
             ax.plot([x + 0.15] * len(dots), dots, ".", ms=4, alpha=0.4, color=style.colour)
@@ -246,10 +257,7 @@ def make_sections(
     if has_grid:
         shared = ", ".join(params_texts(results.grid[results.best[results.arms[0]]]))
         tables += [gain_table(common, f", all settings at {shared}"), grid_table(results)]
-    caption = (
-        f"Gain over base: mean over seeds with 95 % t-interval, and a dot for every seed. {BORDER}"
-    )
-    gains = Drawing("gains", gains_alt(rows), caption, draw_gains(rows, styles))
+    gains = Drawing("gains", gains_alt(rows), gains_caption(rows), draw_gains(rows, styles))
     caption = (
         "Means over seeds, smoothed over a tenth of the epochs (raw values are faint). The "
         "settings that end highest and lowest have their 95 % t-interval."

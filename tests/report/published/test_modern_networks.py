@@ -101,6 +101,9 @@ def of_small_resnet(publish, small_resnet, modern):
     chosen = {cell: rate for cell, (_, rate) in small_resnet.chosen.items()}
     smaller, small, equal, large, larger = task.rates
     assert {chosen[cell] for cell in (("silu", "base"), ("silu", "limit"))} == {large}
+    assert larger not in chosen.values()
+    assert small_resnet.best_plain == ("silu", "base")
+    assert small_resnet.over_best["gelu", "base"].outcome == "unclear"
     assert not small_resnet.has_common
 
     def searched(*cell):
@@ -126,10 +129,13 @@ def of_small_resnet(publish, small_resnet, modern):
             f"a ResNet of {num_parameters:,} parameters",
             f"with the limit {of('gelu', 'limit')}, with {of('gelu', 'c0.1')}, and with "
             f"{of('gelu', annealed)}",
-            f"from its limit, {of('silu', 'limit')}, nor from , {of('silu', 'c0.1')} after the",
+            f"The limit is at {of('silu', 'limit')} and at {of('silu', 'c0.1')}, which is not",
             f"loses {of('silu', annealed)}",
-            f"ahead of , {of('relu', annealed)}. RReLU loses {of('relu', 'rrelu')}",
-            f"highest mean**, {100 * means['gelu', 'base']:.2f} %",
+            f"is at {of('relu', annealed)}, not significant after the correction. "
+            f"RReLU loses {of('relu', 'rrelu')}",
+            f"highest mean**, {100 * means['gelu', 'base']:.2f} %, not significantly ahead of "
+            f"plain SiLU with {100 * means['silu', 'base']:.2f} %",
+            f"the last one added, {larger:g}, was chosen for no setting",
             f"at the rates {smaller} and {small} the limit of SiLU is ahead of SiLU, by "
             f"{ahead[0]:.1f} and {ahead[1]:.1f} points. At {equal:g} they are about equal, and at "
             f"{large:g} and {larger:g} it is behind, by {-ahead[3]:.1f} and {-ahead[4]:.1f}. Both "
