@@ -1,6 +1,27 @@
 """Publishes stores, so that others can look at every run, and go on."""
 
+import io
+import json
+import re
 import tarfile
+
+from qneurons.study.store.journal import encode
+
+FOLDERS = re.compile(r"(--(?:store|data-dir)[ =])\S*/")
+
+
+def without_folders(journal):
+    """The journal of a store; of folders in its commands only the names remain."""
+    written, crc = [], 0
+    for line in journal.splitlines():
+        entry = json.loads(line)
+        del entry["crc"]
+        if entry["kind"] == "provenance":
+            content = entry["content"]
+            content["command"] = FOLDERS.sub(r"\1", content["command"])
+        line, crc = encode(entry, crc)
+        written.append(line)
+    return b"".join(written)
 
 
 def pack_stores(path, folders):
@@ -8,15 +29,17 @@ def pack_stores(path, folders):
 
     Equal stores give equal bytes.
     """
-
-    def anonymous(member):
-        member.uid = member.gid = member.mtime = 0
-        member.mode = 0o644
-        member.uname = member.gname = ""
-        return member
-
     with tarfile.open(path, "w:xz") as archive:
         for name, folder in folders.items():
-            # The journal last: a training may add to it meanwhile, and then it may only be longer.
-            for file in ("store.json", "journal.length", "journal.jsonl"):
-                archive.add(folder / file, f"{name}/{file}", filter=anonymous)
+            # A training may add to the journal meanwhile.
+            journal, *_ = (folder / "journal.jsonl").read_bytes().rpartition(b"\n")
+            journal = without_folders(journal)
+            contents = {
+                "store.json": (folder / "store.json").read_bytes(),
+                "journal.length": b"%020d\n" % len(journal),
+                "journal.jsonl": journal,
+            }
+            for file, content in contents.items():
+                member = tarfile.TarInfo(f"{name}/{file}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))

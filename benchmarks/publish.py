@@ -16,7 +16,7 @@ from pathlib import Path
 
 import matplotlib
 import polars as pl
-from archives import pack_stores
+from archives import FOLDERS, pack_stores
 from matplotlib.figure import Figure
 from pages import bare_markdown, write_between
 from scipy import stats
@@ -49,11 +49,10 @@ LAM_PAIRS = (
 
 def read_store(path):
     """The rows of a store; of folders in their commands only the names remain."""
-    where = r"(--(?:store|data-dir)[ =])\S*/"
     return (
         Store.open(path, readonly=True)
         .frame()
-        .with_columns(pl.col("command").str.replace_all(where, "$1"))
+        .with_columns(pl.col("command").str.replace_all(FOLDERS.pattern, "$1"))
     )
 
 

@@ -1,12 +1,14 @@
 """All of RESULTS.md: its tables are made from the rows, and every section has a test."""
 
 import re
+import tarfile
 from collections import Counter
 from pathlib import Path
 
 import polars as pl
 
 from qneurons.study.spec import load_study
+from qneurons.study.store import Store
 from tests.report.published.pages import (
     NAMES,
     OPENING,
@@ -15,6 +17,7 @@ from tests.report.published.pages import (
     plain,
     results_sections,
 )
+from tests.study import pretend
 
 
 def test_every_table_is_computed_from_the_rows(publish, questions, frame, study):
@@ -60,6 +63,22 @@ def test_the_whole_cells_are_those_that_the_page_names(results):
                 names[cell.dropout].append(NAMES.get(cell.activation, cell.activation))
         free, dropped = (f"{', '.join(others)} and {last}" for *others, last in names.values())
         assert f"cells ({free} without dropout; {dropped} with dropout)" in text
+
+
+def test_an_archive_has_the_store_without_the_folders_of_its_commands(publish, tmp_path):
+    commands = ["qneurons study run x --store /a/b --data-dir=../c/d", "qneurons study run x"]
+    store = Store.open(tmp_path / "own", create=True)
+    origins = [store.begin({**pretend.ORIGIN, "command": command}) for command in commands]
+    for seed, origin in enumerate(origins):
+        runs = pretend.runs(1, seed=seed)
+        store.commit(runs, pretend.epochs(runs, 1, 2), provenance=origin, state=None, epoch=2)
+    publish.pack_stores(tmp_path / "packed.tar.xz", {"packed": tmp_path / "own"})
+    with tarfile.open(tmp_path / "packed.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    packed = Store.open(tmp_path / "packed", readonly=True)
+    assert packed.frame().drop("command").equals(store.frame().drop("command"))
+    short = "qneurons study run x --store b --data-dir=d"
+    assert [packed.origin(id)["command"] for id in packed.runs()] == [short, commands[1]]
 
 
 def test_only_cells_in_which_every_run_has_ended_are_published(publish):
