@@ -1,24 +1,27 @@
 """Publishes stores, so that others can look at every run, and go on."""
 
 import io
-import json
 import re
 import tarfile
 
-from qneurons.study.store.journal import encode
+from qneurons.study.store.journal import decode, encode
 
 FOLDERS = re.compile(r"(--(?:store|data-dir)[ =])\S*/")
 
 
-def without_folders(journal):
-    """The journal of a store; of folders in its commands only the names remain."""
-    written, crc = [], 0
+def without_folders(command):
+    """A command; of folders in it only the names remain."""
+    return FOLDERS.sub(r"\1", command)
+
+
+def anonymous(journal):
+    """The journal of a store with such commands."""
+    written, old_crc, crc = [], 0, 0
     for line in journal.splitlines():
-        entry = json.loads(line)
-        del entry["crc"]
+        entry, old_crc = decode(line, old_crc)  # fails if the line is damaged
         if entry["kind"] == "provenance":
             content = entry["content"]
-            content["command"] = FOLDERS.sub(r"\1", content["command"])
+            content["command"] = without_folders(content["command"])
         line, crc = encode(entry, crc)
         written.append(line)
     return b"".join(written)
@@ -33,7 +36,7 @@ def pack_stores(path, folders):
         for name, folder in folders.items():
             # A training may add to the journal meanwhile.
             journal, *_ = (folder / "journal.jsonl").read_bytes().rpartition(b"\n")
-            journal = without_folders(journal)
+            journal = anonymous(journal)
             contents = {
                 "store.json": (folder / "store.json").read_bytes(),
                 "journal.length": b"%020d\n" % len(journal),

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import modern
 import polars as pl
-from archives import pack_stores
+from archives import pack_stores, without_folders
 from modern import BASE, RIVALS, best_rate, missing, plan, searched
 from pages import bare_markdown, write_between
 
@@ -359,6 +359,9 @@ def main():
             f"{folder} has no trials of {', '.join(lacking)}, which is published; unpack "
             "results/modern/store.tar.xz there, or give another store"
         )
+    for store in stores.values():
+        for content in store.records.provenance.values():
+            content["command"] = without_folders(content["command"])
     texts = [publish(name, task, stores.get(name)) for name, task in modern.TASKS.items()]
     pack_stores(MODERN / "store.tar.xz", {f"modern/{n}/store": folders[n] for n in stores})
     write_between(ROOT / "RESULTS.md", "modern", "\n\n".join(texts))

@@ -72,7 +72,8 @@ def test_the_docs_say_how_many_trainings_there_are(unpatched):
     tasks = unpatched.TASKS
     assert f"That makes {len(tasks['cifar'].cells)}\nsettings." in text
     assert f"with {len(tasks['gpt-long'].cells)} of the settings" in text
-    for (name, task), line in zip(tasks.items(), rows.splitlines()[1:], strict=False):
+    lines = rows.splitlines()[1 : 1 + len(tasks)]  # after the line of dashes
+    for (name, task), line in zip(tasks.items(), lines, strict=True):
         counts = map(len, (task.cells, task.rates, task.search_seeds, task.final_seeds))
         settings, rates, searched, compared = counts
         trained = settings * (rates * searched + compared)
@@ -207,14 +208,21 @@ def report(tmp_path):
     return (tmp_path / "modern" / "cifar" / "report.md").read_text()
 
 
-def test_what_is_not_finished_is_published_without_a_verdict(modern, publish, tmp_path):
+def test_what_is_not_finished_is_published_without_a_verdict(
+    modern, publish, tmp_path, monkeypatch
+):
     title = f"**{modern.TASKS['cifar'].title}.**"
-    run_stages(modern, tmp_path, "cost")
+    command = ["modern.py", "cost", "cifar", "--store", str(tmp_path)]
+    with monkeypatch.context() as here:
+        here.setattr(sys, "argv", command)
+        run_stages(modern, tmp_path, "cost")
     state = (
         "The search for rates has done 8 of 48 trainings of 8 settings. Nothing is compared yet."
     )
     assert publish()[2:4] == [f"{title} {state}", "<!-- /modern -->"]
     assert state in report(tmp_path)
+    assert f"modern.py cost cifar --store {tmp_path.name}" in report(tmp_path)
+    assert f"--store {tmp_path}" not in report(tmp_path)
     (elu,) = [line for line in report(tmp_path).splitlines() if line.startswith("| elu | limit")]
     assert elu.split(" | ")[2] == "–"
 
