@@ -92,7 +92,7 @@ def test_short_records_may_be_left_out(tmp_path):
     for order in (["lost", "whole"], ["whole", "lost"]):
         sources, into = [tmp_path / name for name in order], tmp_path / f"from {order[0]}"
         with pytest.raises(
-            StudyError, match=r"disagree.*or records that broke off by --min-epochs"
+            StudyError, match=r"disagree.*or with --min-epochs the records that broke off"
         ):
             merge(sources, into)
         assert merge(sources, into, min_epochs=3) == Merged(4, 10, 0, 1)

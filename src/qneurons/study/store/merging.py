@@ -32,10 +32,10 @@ def merge(sources: Sequence[Path], into: Path, *, min_epochs: int = 1) -> Merged
     the run diverged.
     """
     stores = [Store.open(source, readonly=True) for source in sources]
-    merged = [(store, _long_enough(store, min_epochs)) for store in stores]
-    _choose(merged)  # refuses stores that disagree before a new one is made
+    candidates = [(store, _long_enough(store, min_epochs)) for store in stores]
+    _choose(candidates)  # refuses stores that disagree before a new one is made
     target = Store.open(into, create=True)
-    ids = list(dict.fromkeys(id for _, of_store in merged for id in of_store))
+    ids = list(dict.fromkeys(id for _, of_store in candidates for id in of_store))
     # From here on no other process trains these runs, so nothing changes after the comparison.
     with target.reserve(ids) as reservation:
         if taken := [id for id in ids if id not in reservation.ids]:
@@ -44,9 +44,9 @@ def merge(sources: Sequence[Path], into: Path, *, min_epochs: int = 1) -> Merged
                 f"another process (for example {taken[0]})",
                 "nothing was merged, try again when it has ended",
             )
-        best, equal = _choose([(target, target.runs()), *merged])
+        best, equal = _choose([(target, target.runs()), *candidates])
         added = 0
-        for store, of_store in merged:
+        for store, of_store in candidates:
             resumable = store.resumable()
             groups: dict[str, list[str]] = {}  # by checkpoint file, so that packs stay together
             for id in of_store:
@@ -57,7 +57,7 @@ def merge(sources: Sequence[Path], into: Path, *, min_epochs: int = 1) -> Merged
                 added += _copy(group, store, target, resumable[group[0]])
         for store in stores:
             target.add_plan(store.plan())
-    left_out = sum(len(store.runs()) - len(of_store) for store, of_store in merged)
+    left_out = sum(len(store.runs()) - len(of_store) for store, of_store in candidates)
     return Merged(len(target.runs()), added, equal, left_out)
 
 
@@ -67,13 +67,13 @@ def _long_enough(store: Store, min_epochs: int) -> list[str]:
     return [id for id, done in store.progress().items() if done >= min_epochs or id in diverged]
 
 
-def _choose(chosen: Sequence[tuple[Store, Collection[str]]]) -> tuple[dict[str, Store], int]:
+def _choose(candidates: Sequence[tuple[Store, Collection[str]]]) -> tuple[dict[str, Store], int]:
     """For every run the first store with the longest record; how many epochs were compared."""
-    _check_conditions([store for store, _ in chosen])
+    _check_conditions([store for store, _ in candidates])
     best: dict[str, Store] = {}
     reached: dict[str, tuple[int, int]] = {}  # recorded and resumable epochs
     equal = 0
-    for store, ids in chosen:
+    for store, ids in candidates:
         progress, resumable = store.progress(), store.resumable()
         for id in ids:
             if id in best:
@@ -109,8 +109,8 @@ def _count_equal(id: str, one: Store, other: Store) -> int:
             raise StudyError(
                 f"stores {one.folder} and {other.folder} disagree on run {id} "
                 f"({one.records.runs[id]}), epoch {a[EPOCH]}: {names[0]} is {x} and {y}",
-                "nothing was merged, leave one of the two out, or records that broke off by "
-                "--min-epochs",
+                "nothing was merged, leave one of the two out, or with --min-epochs the records "
+                "that broke off",
             )
     return len(pairs)
 
