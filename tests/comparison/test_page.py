@@ -165,6 +165,15 @@ def test_a_setting_far_beyond_the_others_is_a_number_at_the_border():
     assert gains_caption(others).endswith("a dot for every seed.")
 
 
+def test_one_of_two_settings_may_be_far_below():
+    shifts = {"base": 0, "c0.1": 0.02, "relu2": -0.7}
+    trials, arms = make_trials({name: numbers(shift) for name, shift in shifts.items()}, epochs=4)
+    rows = Results(trials, arms, [()], Metrics()).at_best()
+    assert far_below(rows) == ["relu2"]
+    base, _, alone = rows
+    assert far_below([base, alone]) == []
+
+
 def test_a_large_gain_is_drawn():
     shifts = {"base": 0, "c0.1": 0.001, "a1": -0.001, "limit": 0.001, "a9": 0.1}
     trials, arms = make_trials({name: numbers(shift) for name, shift in shifts.items()}, epochs=4)

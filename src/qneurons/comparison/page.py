@@ -52,7 +52,7 @@ from qneurons.study.runs import counted
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FAR = 10  # times what the median arm spans
+FAR = 10  # times what the middle arm spans, of two the steadier one
 EVALUATION = (
     "q-activations are evaluated in the limit, unless the training converts with another eval_mode."
 )
@@ -154,7 +154,7 @@ def far_below(rows: Sequence[Row]) -> list[str]:
     """Arms that would flatten all others in a figure, such as one that learns nothing."""
     contrasts = {row.arm.name: row.contrast for row in rows if row.contrast is not None}
     spans = [max(map(abs, c.gains_by_seed.values()), default=0.0) for c in contrasts.values()]
-    most = FAR * statistics.median(spans or [0.0])
+    most = FAR * statistics.median_low(spans or [0.0])
     return [name for name, c in contrasts.items() if -c.gain.mean > most > 0]
 
 
