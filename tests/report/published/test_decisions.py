@@ -40,11 +40,10 @@ def test_what_decided_the_default_of_evaluation(frame):
             frame.filter(setting="a9"), "_limit", ""
         )
     }
-    for unclear in (("elu", 20, False), ("softplus", 20, True)):
-        gain = gains["cifar-cnn", *unclear]
-        assert gain.low < 0 < gain.high
-        activation, _, dropout = unclear
-        assert gains["cifar-cnn", activation, 5, dropout].high < 0  # λ = 3
+    for activation, dropout in (("elu", False), ("softplus", True)):
+        early, later = (gains["cifar-cnn", activation, epoch, dropout] for epoch in (5, 20))
+        assert early.high < 0  # λ = 3
+        assert later.low < 0 < later.high
     a9 = {key: gain.mean for key, gain in gains.items()}
     at_20 = [gain for key, gain in a9.items() if key[::2] == ("mnist-mlp", 20)]  # λ = 0.86
     assert len(at_20) == 8

@@ -113,9 +113,13 @@ def of_small_resnet(publish, small_resnet, modern):
         return [100 * trial.metrics[task.validation][-1] for (trial,) in trials]
 
     assert max(searched("relu", "relu2")) < 15  # guessing has 10
-    pairs = zip(searched("silu", "limit"), searched("silu", "base"), strict=True)
-    ahead = [limit - plain for limit, plain in pairs]
+    ahead, of_gelu = (
+        [q - f for q, f in zip(searched(name, "limit"), searched(name, "base"), strict=True)]
+        for name in ("silu", "gelu")
+    )
     assert abs(ahead[2]) < 0.3
+    assert of_gelu[0] < 0
+    assert max(of_gelu) < 0.6
     resnet = modern[0].modern.cifar_resnet
     network = resnet.ResNet(resnet.SIZES[task.size].widths, nn.GELU, torch.zeros(24, 3, 2, 2))
     num_parameters = sum(part.numel() for part in network.parameters() if part.requires_grad)
